@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
 
-// JobStatus is where a job stands.
+// JobStatus is the status of a job.
 type JobStatus string
 
-// The statuses of a job. The last two are ends.
+// The statuses of a job. JobError and JobFinished are final.
 const (
 	JobDispatched JobStatus = "dispatched"
 	JobWaiting    JobStatus = "waiting_for_prerequisites"
@@ -21,18 +20,17 @@ const (
 	JobFinished   JobStatus = "finished"
 )
 
-// Ended tells whether the status is an end.
+// Ended tells whether the status is final.
 func (s JobStatus) Ended() bool { return s == JobError || s == JobFinished }
 
-// MayBecome tells whether the step is one of the life cycle that HERO's
-// diagram draws. A status may become itself; from error there is a way back to
-// dispatched only by a retry (see Retry).
+// MayBecome tells whether the transition is legal in the documents' life cycle. A status
+// may become itself. Only a retry leads from error back to dispatched (see MayRetry).
 func (s JobStatus) MayBecome(next JobStatus) bool {
 	switch s {
 	case next:
 		return true
 	case JobDispatched:
-		return true // a runner that was quick is heard of only at its end
+		return true // a quick job may report nothing but its end
 	case JobWaiting:
 		return next == JobDispatched || next == JobStarted || next == JobError
 	case JobStarted:
@@ -44,10 +42,10 @@ func (s JobStatus) MayBecome(next JobStatus) bool {
 // MayRetry tells whether a job in this status may be dispatched once more.
 func (s JobStatus) MayRetry() bool { return s == JobStarted || s == JobError }
 
-// ScriptType is the language of a script.
+// ScriptType names the language of a script.
 type ScriptType string
 
-// The documented script types; runners may be given interpreters for more.
+// The documented script types. Runners may have interpreters for more.
 const (
 	ScriptOSIS   ScriptType = "osis"
 	ScriptSAL    ScriptType = "sal"
@@ -55,22 +53,19 @@ const (
 	ScriptPython ScriptType = "python"
 )
 
-// QueueSuffix names the type's list of local jobs: queue:<suffix>.
-func (t ScriptType) QueueSuffix() string { return string(t) }
+// Queue returns the name of the list of local jobs of the type: queue:<type>.
+func (t ScriptType) Queue() string { return "queue:" + string(t) }
 
-// Queue is the list of local jobs of the type.
-func (t ScriptType) Queue() string { return "queue:" + t.QueueSuffix() }
-
-// Job is one script to run: a RunnerJob.
+// Job is one script to run. The documents call it RunnerJob.
 type Job struct {
 	ID            uint32            `json:"id"`
 	CallerID      uint32            `json:"caller_id"`
 	ContextID     uint32            `json:"context_id"`
 	Script        string            `json:"script"`
 	ScriptType    ScriptType        `json:"script_type"`
-	Executor      string            `json:"executor,omitempty"` // the script type unless said
-	Timeout       uint32            `json:"timeout"`            // of its execution, in seconds; 0 means the runner's default
-	Retries       uint8             `json:"retries"`            // calls after the first
+	Executor      string            `json:"executor,omitempty"` // the script type by default
+	Timeout       uint32            `json:"timeout"`            // of the execution, in seconds; 0 means the runner's default
+	Retries       uint8             `json:"retries"`            // further runs after a failed one
 	EnvVars       map[string]string `json:"env_vars"`
 	Result        map[string]string `json:"result"`
 	Prerequisites []string          `json:"prerequisites"`
@@ -79,37 +74,38 @@ type Job struct {
 	CreatedAt     uint32            `json:"created_at"`
 	UpdatedAt     uint32            `json:"updated_at"`
 	Status        JobStatus         `json:"status"`
-	// What follows are fields of Edda's own, left out where empty: how the result
-	// finds its flow, and the message that brought the job.
+
+	// The following fields are Edda's own, left out where empty. FlowID, Attempt and
+	// MessageKey lead the result to its flow, or to the message that brought the job.
 	FlowID     uint32 `json:"flow_id,omitempty"`
 	Attempt    uint32 `json:"attempt,omitempty"`
 	MessageKey string `json:"message_key,omitempty"`
-	// QueueTimeout is how long the job may wait before it is begun, in seconds; 0
-	// means DefaultQueueTimeout.
+	// QueueTimeout bounds the wait before the job begins, in seconds; 0 means
+	// DefaultQueueTimeout.
 	QueueTimeout uint32 `json:"queue_timeout,omitempty"`
-	// Priority is which of the jobs in its queue goes first.
+	// Priority orders the jobs of a queue.
 	Priority Priority `json:"priority,omitempty"`
-	// OwnEnv is the job's own variables once a flow has added its own to EnvVars;
-	// nil before.
+	// OwnEnv keeps the job's own variables when a flow has added its variables to
+	// EnvVars; nil before.
 	OwnEnv map[string]string `json:"own_env_vars,omitempty"`
-	// Met are the prerequisites that hold, of a job outside of a flow.
+	// Met lists the prerequisites that hold, of a job outside of a flow.
 	Met []string `json:"met,omitempty"`
-	// Name is the id that a supervisor's client gave, where that is no number.
+	// Name is the id that a supervisor's client gave, if it is no number.
 	Name string `json:"name,omitempty"`
-	// Unknown are fields that came with the job and that Edda does not know.
+	// Unknown names the fields that were sent and that Edda does not know.
 	Unknown []string `json:"-"`
-	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
+	// Unreadable says, in a list, why the hash cannot be read; the other fields are empty then.
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
-// Waits tells whether the job has to wait for other jobs or for prerequisites by
-// itself: a job of a flow waits in its flow.
+// Waits tells whether the job itself waits for other jobs or for prerequisites. A job of
+// a flow does not: its flow orders the jobs.
 func (j Job) Waits() bool {
 	return j.FlowID == 0 && (len(j.Dependends) > 0 || len(j.Prerequisites) > 0)
 }
 
-// EndMessage is the message that tells whom it concerns what became of a job that ended, in
-// the context where it lies.
+// EndMessage returns the message that carries the result of a job that ended. in is the
+// context that holds the job.
 func EndMessage(j Job, in uint32) Message {
 	m := Message{
 		CallerID: j.CallerID, ContextID: in, To: j.CallerID, MessageType: MessageResult, MessageFormat: FormatText,
@@ -121,14 +117,14 @@ func EndMessage(j Job, in uint32) Message {
 	return m
 }
 
-// DefaultQueueTimeout is how long a job may wait before it is begun, where it does
-// not say: a day, so that a long queue alone fails no job.
+// DefaultQueueTimeout bounds the wait of a job without a queue timeout: a day, so that a
+// long queue alone fails no job.
 const DefaultQueueTimeout = 24 * time.Hour
 
-// WaitsAtMost is how long the job may wait before it is begun.
+// WaitsAtMost bounds the wait before the job begins.
 func (j Job) WaitsAtMost() time.Duration { return QueueTimeoutOf(j.QueueTimeout) }
 
-// QueueTimeoutOf is a queue_timeout in seconds as a duration, with its default.
+// QueueTimeoutOf converts a queue_timeout in seconds; 0 means the default.
 func QueueTimeoutOf(seconds uint32) time.Duration {
 	if seconds == 0 {
 		return DefaultQueueTimeout
@@ -136,92 +132,64 @@ func QueueTimeoutOf(seconds uint32) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// Key is the job's hash in its context's database.
+// Key returns the key of the job's hash in its context's database.
 func (j Job) Key() string { return JobKey(j.CallerID, j.ID) }
 
-// Ending is what of them the end of a job writes.
+// Ending returns the fields that the end of the job writes, as Pairs does.
 func (j Job) Ending() []any {
-	h := &hash{pairs: make([]any, 0, 8)}
-	h.object("result", j.Result)
-	h.number("updated_at", j.UpdatedAt)
-	h.text("status", string(j.Status))
-	return h.pairs
+	at := &fields{pairs: make([]any, 0, 8)}
+	at.object("result", &j.Result)
+	at.time("updated_at", &j.UpdatedAt)
+	oneOf(at, "status", &j.Status, JobDispatched, ParseJobStatus)
+	return at.pairs
 }
 
-func (j Job) hash() *hash {
-	h := newHash()
-	h.number("id", j.ID)
-	h.number("caller_id", j.CallerID)
-	h.number("context_id", j.ContextID)
-	h.text("script", j.Script)
-	h.text("script_type", string(j.ScriptType))
-	h.optional("executor", j.Executor)
-	h.number("timeout", j.Timeout)
-	h.number("retries", uint32(j.Retries))
-	h.object("env_vars", j.EnvVars)
-	h.object("result", j.Result)
-	list(h, "prerequisites", j.Prerequisites)
-	list(h, "dependends", j.Dependends)
-	h.optional("signatures", string(known(j.Signatures)))
-	h.number("created_at", j.CreatedAt)
-	h.number("updated_at", j.UpdatedAt)
-	h.text("status", string(cmp.Or(j.Status, JobDispatched)))
-	h.optionalNumber("flow_id", j.FlowID)
-	h.optionalNumber("attempt", j.Attempt)
-	h.optional("message_key", j.MessageKey)
-	h.optionalNumber("queue_timeout", j.QueueTimeout)
-	h.optional("priority", string(j.Priority))
-	h.optionalPairs("own_env_vars", j.OwnEnv)
-	optionalList(h, "met", j.Met)
-	h.optional("name", j.Name)
-	return h
+func (j Job) hash() *fields { at := newFields(); j.fields(at); return at }
+
+func (j *Job) fields(at *fields) {
+	at.owner("id", &j.ID)
+	at.owner("caller_id", &j.CallerID)
+	at.number("context_id", &j.ContextID)
+	at.text(at.called(scriptNames), &j.Script)
+	oneOf(at, "script_type", &j.ScriptType, "", ParseScriptType)
+	at.optional("executor", &j.Executor)
+	at.number("timeout", &j.Timeout)
+	at.byte("retries", &j.Retries)
+	at.object("env_vars", &j.EnvVars)
+	at.object("result", &j.Result)
+	at.texts("prerequisites", &j.Prerequisites)
+	at.numbers(at.called(dependendsNames), &j.Dependends)
+	at.raw("signatures", &j.Signatures)
+	at.time("created_at", &j.CreatedAt)
+	at.time("updated_at", &j.UpdatedAt)
+	oneOf(at, "status", &j.Status, JobDispatched, ParseJobStatus)
+	at.optionalNumber("flow_id", &j.FlowID)
+	at.optionalNumber("attempt", &j.Attempt)
+	at.optional("message_key", &j.MessageKey)
+	at.optionalNumber("queue_timeout", &j.QueueTimeout)
+	field(at, "priority", &j.Priority, (*HashReader).priority, string(j.Priority), j.Priority == PriorityNormal)
+	at.optionalObject("own_env_vars", &j.OwnEnv)
+	at.optionalTexts("met", &j.Met)
+	at.optional("name", &j.Name)
 }
 
-// ReadJob reads the hash at that key; what it cannot read is a *FieldError.
+// ReadJob reads the hash at the key. A field that it cannot read is a *FieldError.
 func ReadJob(key string, h map[string]string) (Job, error) {
-	r, ids := readKey("job", key, h, 2)
-	r.id("caller_id", ids[0])
-	r.id("id", ids[1])
+	r := readKey("job", key, h, "caller_id", "id")
 	j := r.job()
 	return j, r.err
 }
 
 // job reads a job, from a hash of its own or embedded in a message.
-func (r *HashReader) job() Job {
-	r.named(jobFields(), dependendsNames, scriptNames)
-	j := Job{
-		ID:            r.owner("id"),
-		CallerID:      r.owner("caller_id"),
-		ContextID:     r.Number("context_id"),
-		Script:        r.text(r.called(scriptNames)),
-		ScriptType:    one(r, "script_type", "", ParseScriptType),
-		Executor:      r.text("executor"),
-		Timeout:       r.Number("timeout"),
-		Retries:       uint8(r.bits("retries", 8)),
-		EnvVars:       r.Pairs("env_vars"),
-		Result:        r.Pairs("result"),
-		Prerequisites: r.Texts("prerequisites"),
-		Dependends:    r.numbers(r.called(dependendsNames)),
-		Signatures:    r.raw("signatures"),
-		CreatedAt:     r.time("created_at"),
-		UpdatedAt:     r.time("updated_at"),
-		Status:        one(r, "status", JobDispatched, ParseJobStatus),
-		FlowID:        r.Number("flow_id"),
-		Attempt:       r.Number("attempt"),
-		MessageKey:    r.text("message_key"),
-		QueueTimeout:  r.Number("queue_timeout"),
-		OwnEnv:        r.optionalPairs("own_env_vars"),
-		Met:           r.optionalTexts("met"),
-		Name:          r.text("name"),
-	}
+func (r *HashReader) job() (j Job) {
+	r.named(jobNames())
+	j.fields(&fields{from: r})
 	if _, said := r.h["script_type"]; !said && j.Executor != "" { // as the newer documents have it
 		j.ScriptType = one(r, "executor", "", ParseScriptType)
 	}
-	var understood bool
-	j.Priority, understood = r.priority()
 	if r.json != nil {
-		j.Unknown = notUnderstood(r.json, jobFields(), slices.Concat(dependendsNames, scriptNames)...)
-		if !understood {
+		j.Unknown = jobNames().unknown(r.json)
+		if _, err := ParsePriority(r.h["priority"]); err != nil && unquote(r.h["priority"]) != "" {
 			j.Unknown = append(j.Unknown, "priority")
 		}
 	}
@@ -235,8 +203,18 @@ func (r *HashReader) jobs(name string) []Job {
 	return out
 }
 
-// whole writes the jobs' lists and maps even where they are empty, as readers
-// in other languages expect.
+// UnmarshalJSON reads a job and notes unknown fields. Fields may have the names of the
+// newer documents: payload, depends, dependencies, and an executor alone.
+func (j *Job) UnmarshalJSON(raw []byte) error {
+	type plain Job
+	err := understand(raw, (*plain)(j), &j.Unknown, jobNames())
+	if err == nil && j.ScriptType == "" && j.Executor != "" {
+		j.ScriptType, err = ParseScriptType(j.Executor)
+	}
+	return err
+}
+
+// whole fills in the jobs' empty lists and maps, which readers in other languages expect.
 func whole(jobs []Job) []Job {
 	out := make([]Job, len(jobs))
 	for i, j := range jobs {
@@ -248,19 +226,19 @@ func whole(jobs []Job) []Job {
 	return out
 }
 
-// ParseJobStatus reads the word, however it is written.
+// ParseJobStatus reads a status in any spelling.
 func ParseJobStatus(s string) (JobStatus, error) {
 	return word("status of a job", s, JobDispatched, JobWaiting, JobStarted, JobError, JobFinished)
 }
 
-// UnmarshalText reads the word as ParseJobStatus does.
+// UnmarshalText reads the status as ParseJobStatus does.
 func (s *JobStatus) UnmarshalText(text []byte) error { return decode(s, text, ParseJobStatus) }
 
-// maxScriptType bounds the name of a script type, which is a part of a key.
+// maxScriptType bounds the name of a script type, in bytes, because it is a part of a key.
 const maxScriptType = 64
 
-// ParseScriptType reads the type of a script: one of the documents', however it
-// is written, or the name of another type that has an interpreter.
+// ParseScriptType reads a script type: one of the documents', in any spelling, or a name
+// of letters, digits, _ and -.
 func ParseScriptType(s string) (ScriptType, error) {
 	if t, err := word("script type", s, ScriptOSIS, ScriptSAL, ScriptV, ScriptPython); err == nil {
 		return t, nil

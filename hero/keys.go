@@ -1,34 +1,36 @@
 package hero
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 )
 
-// ActorKey names an actor's hash.
+// ActorKey returns the key of an actor's hash.
 func ActorKey(id uint32) string { return key("actor", id) }
 
-// ContextKey names a context's hash.
+// ContextKey returns the key of a context's hash.
 func ContextKey(id uint32) string { return key("context", id) }
 
-// FlowKey names a flow's hash.
+// FlowKey returns the key of a flow's hash.
 func FlowKey(id uint32) string { return key("flow", id) }
 
-// RunnerKey names a runner's hash.
+// RunnerKey returns the key of a runner's hash.
 func RunnerKey(id uint32) string { return key("runner", id) }
 
-// RunnerAliveKey is there, with an expiry, as long as the runner lives.
+// RunnerAliveKey returns the key of a runner's heartbeat, which expires when the runner
+// stops renewing it.
 func RunnerAliveKey(id uint32) string { return RunnerKey(id) + ":alive" }
 
-// JobKey names a job's hash.
+// JobKey returns the key of a job's hash.
 func JobKey(caller, id uint32) string { return key("job", caller, id) }
 
-// JobCallersKey names the set of the callers that have a job of that id in a
-// context, so that one whose caller is not said can be found.
+// JobCallersKey returns the key of the set of callers that have a job of that id in a
+// context. It finds a job by its id alone.
 func JobCallersKey(id uint32) string { return "edda:" + key("job_callers", id) }
 
-// MessageKey names a message's hash.
+// MessageKey returns the key of a message's hash.
 func MessageKey(caller, id uint32) string { return key("message", caller, id) }
 
 func key(kind string, ids ...uint32) string {
@@ -47,49 +49,48 @@ func ParseMessageKey(s string) (caller, id uint32, err error) { return parsePair
 
 func parsePair(kind, s string) (uint32, uint32, error) {
 	ids, ok := parseKey(kind, s)
-	if !ok || len(ids) != 2 {
+	if !ok {
 		return 0, 0, fmt.Errorf("%q is no key of a %s: want %s:<caller_id>:<id>", s, kind, kind)
 	}
 	return ids[0], ids[1], nil
 }
 
-// parseKey reads the ids of a key of that kind. Foreign keys of the same prefix
-// (flow:stats, context:7:lock) are not ours.
-func parseKey(kind, s string) ([]uint32, bool) {
-	rest, ok := strings.CutPrefix(s, kind+":")
-	if !ok {
-		return nil, false
+// parseKey reads the ids in a key: caller and id of a job or message, the id of any other
+// kind. Keys of other programs with the same prefix (flow:stats, context:7:lock) have none.
+func parseKey(kind, s string) (ids [2]uint32, ok bool) {
+	parts := strings.Split(s, ":")
+	want := 2
+	if kind == "job" || kind == "message" {
+		want = 3
 	}
-	var ids []uint32
-	for _, part := range strings.Split(rest, ":") {
-		n, err := strconv.ParseUint(part, 10, 32)
-		if err != nil || key(kind, uint32(n)) != kind+":"+part {
-			return nil, false
-		}
-		ids = append(ids, uint32(n))
+	if len(parts) != want || parts[0] != kind {
+		return ids, false
 	}
-	return ids, true
+	ids = KeyIDs(s)
+	return ids, key(kind, ids[:want-1]...) == s
+}
+
+// IsKey tells a key of the documents from another program's with the same prefix.
+func IsKey(kind, s string) bool {
+	_, ok := parseKey(kind, s)
+	return ok
+}
+
+// KeyIDs returns the one or two ids in a key of the documents.
+func KeyIDs(key string) (ids [2]uint32) {
+	_, rest, _ := strings.Cut(key, ":")
+	first, second, _ := strings.Cut(rest, ":")
+	for i, part := range []string{first, second} {
+		n, _ := strconv.ParseUint(part, 10, 32) // 0 where it is no id
+		ids[i] = uint32(n)
+	}
+	return ids
+}
+
+// CompareKeys orders the keys of one kind by their ids.
+func CompareKeys(a, b string) int {
+	x, y := KeyIDs(a), KeyIDs(b)
+	return cmp.Or(cmp.Compare(x[0], y[0]), cmp.Compare(x[1], y[1]))
 }
 
 func isURL(s string) bool { return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://") }
-
-// IsActorKey, and likewise the others, tell a key of the documents from another
-// program's with the same beginning.
-func IsActorKey(s string) bool { return isKey("actor", s, 1) }
-
-// IsFlowKey tells whether it is flow:<id>.
-func IsFlowKey(s string) bool { return isKey("flow", s, 1) }
-
-// IsRunnerKey tells whether it is runner:<id>.
-func IsRunnerKey(s string) bool { return isKey("runner", s, 1) }
-
-// IsJobKey tells whether it is job:<caller>:<id>.
-func IsJobKey(s string) bool { return isKey("job", s, 2) }
-
-// IsMessageKey tells whether it is message:<caller>:<id>.
-func IsMessageKey(s string) bool { return isKey("message", s, 2) }
-
-func isKey(kind, s string, ids int) bool {
-	found, ok := parseKey(kind, s)
-	return ok && len(found) == ids
-}

@@ -1,16 +1,16 @@
 package hero
 
-// Priority is which of the jobs of a queue is taken first. There are two: every further
-// one would let jobs wait behind more of them.
+// Priority orders the jobs of a queue. There are two: each further one would let jobs wait
+// behind more others.
 type Priority string
 
-// The priorities. The usual one is left out of hashes and messages.
+// The priorities. PriorityNormal is left out of hashes and messages.
 const (
 	PriorityNormal Priority = ""
 	PriorityHigh   Priority = "high"
 )
 
-// ParsePriority reads a priority, however it is written.
+// ParsePriority reads a priority in any spelling.
 func ParsePriority(s string) (Priority, error) {
 	const usual Priority = "normal"
 	p, err := word("priority", s, PriorityHigh, usual)
@@ -20,26 +20,21 @@ func ParsePriority(s string) (Priority, error) {
 	return p, err
 }
 
-// priority reads the field. In a hash, a value that is none of ours is another program's,
-// and says nothing here.
-func (r *HashReader) priority() (p Priority, understood bool) {
-	s := r.h["priority"]
-	if unquote(s) == "" {
-		return PriorityNormal, true
-	}
-	p, err := ParsePriority(s)
-	return p, err == nil
+// priority reads the field. A value in a hash that is no priority is another program's, and
+// means the usual one.
+func (r *HashReader) priority(name string) Priority {
+	p, _ := ParsePriority(r.h[name])
+	return p
 }
 
-// QueueLua is a Lua function for scripts of Redis: queue(list, key, of) puts a key at the
-// end of a list that is taken from on its right; of stands before the key in the name of
-// its job's hash. A job of high priority goes towards the right instead, behind those of
-// high priority that are there.
+// QueueLua is a Lua function for Redis scripts: queue(list, key, of) pushes a key on the
+// left of a list, whose consumers pop from the right. The job's hash is of .. key. A key of
+// high priority is inserted further right, behind the high ones that are there.
 //
 // A worker that pops from the right, as the documents say, follows the priorities without
-// knowing them. No job waits for ever: the first one of the usual priority is overtaken ten
-// times at most, which is counted in its hash, and behind it at most ten go before the next.
-// Where none of the 512 jobs that are next may be overtaken, the key goes to the end.
+// knowing them. No job starves: high ones overtake the first job of normal priority ten
+// times at most, counted in its hash, and at most ten go between it and the next one.
+// If none of the 512 jobs at the right may be overtaken, the key is pushed on the left.
 const QueueLua = `
 local function queue(list, key, of)
   if redis.call('HGET', of .. key, 'priority') ~= 'high' then return redis.call('LPUSH', list, key) end

@@ -2,26 +2,57 @@ package hero
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// HashReader reads the fields of one hash, liberally and by the type of the field: what
-// looks like a number in a field of text stays text. It keeps the first error and goes on,
-// so that its caller reads all fields and then asks Err.
+// FieldError names a hash, and the field of it, that cannot be read as the documents say:
+// the hash is broken, or another program's under a key of ours. Edda leaves it as it is.
+type FieldError struct {
+	Key   string // of the hash
+	Field string // empty where the key itself is wrong
+	// Value is the beginning of the field's value; empty for fields that may hold secrets.
+	Value string
+	Why   string
+}
+
+// maxShown bounds the part of a value that an error shows, in bytes.
+const maxShown = 60
+
+func (e *FieldError) Error() string {
+	switch {
+	case e.Field == "":
+		return fmt.Sprintf("%.200q %s", e.Key, e.Why)
+	case e.Value == "":
+		return fmt.Sprintf("hash %s: field %s %s", e.Key, e.Field, e.Why)
+	}
+	return fmt.Sprintf("hash %s: field %s is %q: %s", e.Key, e.Field, e.Value, e.Why)
+}
+
+func shown(value string) string {
+	if len(value) > maxShown {
+		return value[:maxShown] + "…"
+	}
+	return value
+}
+
+// HashReader reads the fields of one hash, liberally and by the type of the field: a
+// number in a field of text stays text. It keeps the first error and goes on: a caller
+// reads all fields and then calls Err.
 type HashReader struct {
-	key    string // of the hash, for complaints
-	within string // where in the hash: "job[0]." in an embedded job
+	key    string // of the hash, for errors
+	within string // the path of an embedded object: "job[0]."
 	h      map[string]string
-	json   map[string]json.RawMessage // of an embedded object, as it came
+	json   map[string]json.RawMessage // of an embedded object, as it was sent
 	err    error
 }
 
-// ReadHash makes the reader of a hash.
+// ReadHash returns the reader of a hash.
 func ReadHash(key string, h map[string]string) *HashReader { return &HashReader{key: key, h: h} }
 
-// Err is the first error, a *FieldError.
+// Err returns the first error, a *FieldError.
 func (r *HashReader) Err() error { return r.err }
 
 // Fail notes that a field cannot be read.
@@ -31,31 +62,26 @@ func (r *HashReader) Fail(field, value, why string) {
 	}
 }
 
-// readKey makes the reader of a hash whose key is one of that kind, with ids.
-func readKey(kind, key string, h map[string]string, ids int) (*HashReader, []uint32) {
+// readKey makes the reader of a hash under a key of that kind. The hash must have the ids
+// that the key names, as the fields of these names.
+func readKey(kind, key string, h map[string]string, names ...string) *HashReader {
 	r := &HashReader{key: key, h: h}
-	found, ok := parseKey(kind, key)
-	if !ok || len(found) != ids {
+	ids, ok := parseKey(kind, key)
+	if !ok {
 		r.err = &FieldError{Key: key, Why: "is no key of a " + kind}
-		return r, make([]uint32, ids)
+		return r
 	}
-	return r, found
+	for i, name := range names {
+		if _, ok := h[name]; !ok {
+			r.Fail(name, "", "is missing: the hash is broken, or another program's")
+		} else if r.Number(name) != ids[i] {
+			r.Fail(name, h[name], "the key says "+decimal(ids[i]))
+		}
+	}
+	return r
 }
 
-// id reads an id that the key names too. A hash without it is not ours.
-func (r *HashReader) id(name string, want uint32) uint32 {
-	if _, ok := r.h[name]; !ok {
-		r.Fail(name, "", "is missing: the hash is broken, or another program's")
-		return want
-	}
-	got := r.Number(name)
-	if got != want {
-		r.Fail(name, r.h[name], "the key says "+strconv.FormatUint(uint64(want), 10))
-	}
-	return want
-}
-
-// owner reads the actor that rights hang on, which must be there.
+// owner reads an id that the hash must have.
 func (r *HashReader) owner(name string) uint32 {
 	if unquote(r.h[name]) == "" {
 		r.Fail(name, "", "is missing: the hash is broken, or another program's")
@@ -65,7 +91,7 @@ func (r *HashReader) owner(name string) uint32 {
 
 func (r *HashReader) text(name string) string { return r.h[name] }
 
-// raw reads a field that is JSON of any kind, and is carried through.
+// raw reads JSON of any kind, to be carried through.
 func (r *HashReader) raw(name string) json.RawMessage {
 	if v, ok := r.json[name]; ok && string(v) != "null" {
 		return known(v)
@@ -73,10 +99,10 @@ func (r *HashReader) raw(name string) json.RawMessage {
 	return known(json.RawMessage(r.h[name]))
 }
 
-// Number reads a u32; a field that is empty or left out is 0.
+// Number reads a uint32; a field that is empty or left out is 0.
 func (r *HashReader) Number(name string) uint32 { return uint32(r.bits(name, 32)) }
 
-// time reads Unix seconds, or a time of RFC 3339 as other systems write it.
+// time reads Unix seconds, or a time of RFC 3339, which other systems write.
 func (r *HashReader) time(name string) uint32 {
 	if s := unquote(r.h[name]); strings.Contains(s, "T") || strings.Contains(s, "t") {
 		at, err := unixSeconds(s)
@@ -87,6 +113,8 @@ func (r *HashReader) time(name string) uint32 {
 	}
 	return r.Number(name)
 }
+
+func (r *HashReader) byte(name string) uint8 { return uint8(r.bits(name, 8)) }
 
 func (r *HashReader) bits(name string, bits int) uint64 {
 	s := unquote(r.h[name])
@@ -112,7 +140,7 @@ func (r *HashReader) Truth(name string) bool {
 	return false
 }
 
-// one reads a word; a field that is empty or left out is the usual word.
+// one reads a word of a set; a field that is empty or left out is the usual word.
 func one[T ~string](r *HashReader, name string, usual T, parse func(string) (T, error)) T {
 	s := r.h[name]
 	if unquote(s) == "" {
@@ -143,13 +171,10 @@ func (r *HashReader) numbers(name string) []uint32 {
 	return out
 }
 
-// Texts reads a list of Texts.
-func (r *HashReader) Texts(name string) []string {
-	out := []string{}
-	return append(out, r.items(name)...)
-}
+// Texts reads a list of texts.
+func (r *HashReader) Texts(name string) []string { return filled(r.items(name)) }
 
-// optionalTexts is nil for a list that is left out.
+// optionalTexts is Texts, but nil for a list that is left out.
 func (r *HashReader) optionalTexts(name string) []string {
 	if _, ok := r.h[name]; !ok {
 		return nil
@@ -157,7 +182,7 @@ func (r *HashReader) optionalTexts(name string) []string {
 	return r.Texts(name)
 }
 
-// items reads a list of texts and numbers: JSON, CSV, or nothing.
+// items reads a list of texts and numbers: JSON, CSV, or an empty field.
 func (r *HashReader) items(name string) []string {
 	s := strings.TrimSpace(r.h[name])
 	if !strings.HasPrefix(s, "[") {
@@ -167,7 +192,13 @@ func (r *HashReader) items(name string) []string {
 	case s == "" || s == "null" || s == "[]":
 		return nil
 	case !strings.HasPrefix(s, "["):
-		return csv(s)
+		var out []string
+		for part := range strings.SplitSeq(s, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				out = append(out, part)
+			}
+		}
+		return out
 	}
 	var out []string
 	for _, raw := range r.array(name, s) {
@@ -181,17 +212,7 @@ func (r *HashReader) items(name string) []string {
 	return out
 }
 
-func csv(s string) []string {
-	var out []string
-	for part := range strings.SplitSeq(s, ",") {
-		if part = strings.TrimSpace(part); part != "" {
-			out = append(out, part)
-		}
-	}
-	return out
-}
-
-// array reads a JSON list; nothing is the empty list.
+// array reads a JSON list; the empty text is the empty list.
 func (r *HashReader) array(name, s string) []json.RawMessage {
 	var out []json.RawMessage
 	if s == "" || s == "[]" {
@@ -203,9 +224,8 @@ func (r *HashReader) array(name, s string) []json.RawMessage {
 	return out
 }
 
-// objects reads a JSON list of objects. A single object may stand for a list. It
-// calls read with a reader of each. A text in the list is an object with
-// nothing but that field.
+// objects reads a JSON list of objects and calls read with a reader of each. A single
+// object may stand for a list. A text in the list is an object with only the field alone.
 func (r *HashReader) objects(name, alone string, read func(*HashReader)) {
 	s := strings.TrimSpace(r.h[name])
 	if strings.HasPrefix(s, "{") {
@@ -223,7 +243,7 @@ func (r *HashReader) objects(name, alone string, read func(*HashReader)) {
 	}
 }
 
-// object makes the reader one of a JSON object, as if it were a hash.
+// object has the reader read a JSON object as if it were a hash.
 func (r *HashReader) object(raw json.RawMessage, alone string) bool {
 	if text, scalar := plain(raw); scalar && alone != "" {
 		r.h = map[string]string{alone: text}
@@ -236,7 +256,7 @@ func (r *HashReader) object(raw json.RawMessage, alone string) bool {
 	return true
 }
 
-// fill makes the hash of the object.
+// fill makes a hash of the JSON object.
 func (r *HashReader) fill() {
 	r.h = make(map[string]string, len(r.json))
 	for name, v := range r.json {
@@ -246,19 +266,38 @@ func (r *HashReader) fill() {
 	}
 }
 
-// named reads the names of an embedded object that are written as in contextId.
-func (r *HashReader) named(fields map[string]bool, others ...[]string) {
+// named gives the fields of an embedded object their own names, where they are written
+// in camelCase.
+func (r *HashReader) named(n names) {
 	if r.json == nil {
 		return
 	}
-	if err := camels(r.json, fields, slices.Concat(others...)); err != nil {
+	if err := n.camels(r.json); err != nil {
 		r.Fail("", "", err.Error())
 	}
 	r.fill()
 }
 
-// Pairs reads a map of texts. Values that are no texts are taken as JSON writes
-// them.
+// called returns the first of a field's names under which the hash has a value. Two
+// names with different values are an error.
+func (r *HashReader) called(names []string) string {
+	found := names[0]
+	empty := func(name string) bool {
+		return slices.Contains([]string{"", "[]", "null"}, strings.TrimSpace(r.h[name]))
+	}
+	for _, name := range names[1:] {
+		switch {
+		case empty(name):
+		case empty(found):
+			found = name
+		case r.h[name] != r.h[found]:
+			r.Fail(name, "", "says something else than "+found+": give one of them")
+		}
+	}
+	return found
+}
+
+// Pairs reads a map of texts. A value that is no text is taken as its JSON.
 func (r *HashReader) Pairs(name string) map[string]string {
 	out := map[string]string{}
 	s := strings.TrimSpace(r.h[name])
@@ -282,8 +321,8 @@ func (r *HashReader) Pairs(name string) map[string]string {
 	return out
 }
 
-// plain is the text of a JSON value as a hash would hold it, and whether the
-// value is a text, a number or a truth.
+// plain returns a JSON value as a hash holds it, and tells whether it is a text, a number
+// or a boolean.
 func plain(raw json.RawMessage) (string, bool) {
 	raw = known(raw)
 	if len(raw) == 0 {
@@ -300,7 +339,7 @@ func plain(raw json.RawMessage) (string, bool) {
 	return string(raw), true
 }
 
-// unquote drops spaces around a value and one pair of quotes.
+// unquote drops the spaces and one pair of quotes around a value.
 func unquote(s string) string {
 	s = strings.TrimSpace(s)
 	if n := len(s); n >= 2 && (s[0] == '"' || s[0] == '\'') && s[n-1] == s[0] {
@@ -309,7 +348,7 @@ func unquote(s string) string {
 	return s
 }
 
-// optionalPairs is nil for a field that is left out.
+// optionalPairs is Pairs, but nil for a field that is left out.
 func (r *HashReader) optionalPairs(name string) map[string]string {
 	if _, ok := r.h[name]; !ok {
 		return nil

@@ -5,7 +5,7 @@ import "strconv"
 // SupervisorTopic is the Mycelium topic that supervisors listen on.
 const SupervisorTopic = "supervisor.rpc"
 
-// RunnerType is the kind of runtime; it is never stored.
+// RunnerType is the kind of runtime that a runner has. It is never stored.
 type RunnerType string
 
 // The documented runner types.
@@ -19,28 +19,28 @@ const (
 // Runner is a worker of a context, or a supervisor of workers.
 type Runner struct {
 	ID      uint32 `json:"id"`
-	PubKey  string `json:"pubkey"`  // routed by, before the address
-	Address string `json:"address"` // of Mycelium (ip, or mycelium://…), or http(s)://
+	PubKey  string `json:"pubkey"`  // routes before the address does
+	Address string `json:"address"` // Mycelium's (an IP, or mycelium://…), or http(s)://
 	Topic   string `json:"topic"`
-	Local   bool   `json:"local"`            // takes queue:<type> of its context
+	Local   bool   `json:"local"`            // takes jobs from queue:<type> of its context
 	Secret  string `json:"secret,omitempty"` // a supervisor's; never echoed to a client
-	// Type is read, and never stored or shown: no document keeps it.
+	// Type is read and never stored or shown: the documents do not keep it.
 	Type      RunnerType `json:"type,omitempty"`
 	CreatedAt uint32     `json:"created_at"`
 	UpdatedAt uint32     `json:"updated_at"`
-	// Unknown are fields that came with it and that Edda does not know.
+	// Unknown names the fields that were sent and that Edda does not know.
 	Unknown []string `json:"-"`
-	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
+	// Unreadable says, in a list, why the hash cannot be read; the other fields are empty then.
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
-// Key is the runner's hash in its context's database.
+// Key returns the key of the runner's hash in its context's database.
 func (r Runner) Key() string { return RunnerKey(r.ID) }
 
-// Supervisor tells whether it stands for a supervisor: it has a secret or a URL.
+// Supervisor tells whether the runner is a supervisor: it has a secret or a URL.
 func (r Runner) Supervisor() bool { return r.Secret != "" || isURL(r.Address) }
 
-// Listens is the topic to send to: its own, else the supervisors', else runner<id>.
+// Listens returns the topic to send to: the runner's own, else the supervisors', else runner<id>.
 func (r Runner) Listens() string {
 	switch {
 	case r.Topic != "":
@@ -51,30 +51,28 @@ func (r Runner) Listens() string {
 	return "runner" + strconv.FormatUint(uint64(r.ID), 10)
 }
 
-func (r Runner) hash() *hash {
-	h := newHash()
-	h.number("id", r.ID)
-	h.text("pubkey", r.PubKey)
-	h.text("address", r.Address)
-	h.text("topic", r.Topic)
-	h.truth("local", r.Local)
-	h.optional("secret", r.Secret)
-	h.number("created_at", r.CreatedAt)
-	h.number("updated_at", r.UpdatedAt)
-	return h
+func (r Runner) hash() *fields { at := newFields(); r.fields(at); return at }
+
+func (r *Runner) fields(at *fields) {
+	at.number("id", &r.ID)
+	at.text("pubkey", &r.PubKey)
+	at.text("address", &r.Address)
+	at.text("topic", &r.Topic)
+	at.truth("local", &r.Local)
+	at.optional("secret", &r.Secret)
+	at.time("created_at", &r.CreatedAt)
+	at.time("updated_at", &r.UpdatedAt)
 }
 
-// ReadRunner reads the hash at that key; what it cannot read is a *FieldError.
-func ReadRunner(key string, h map[string]string) (Runner, error) {
-	r, ids := readKey("runner", key, h, 1)
-	return Runner{
-		ID:        r.id("id", ids[0]),
-		PubKey:    r.text("pubkey"),
-		Address:   r.text("address"),
-		Topic:     r.text("topic"),
-		Local:     r.Truth("local"),
-		Secret:    r.text("secret"),
-		CreatedAt: r.time("created_at"),
-		UpdatedAt: r.time("updated_at"),
-	}, r.err
+// ReadRunner reads the hash at the key. A field that it cannot read is a *FieldError.
+func ReadRunner(key string, h map[string]string) (r Runner, err error) {
+	from := readKey("runner", key, h, "id")
+	r.fields(&fields{from: from})
+	return r, from.err
+}
+
+// UnmarshalJSON reads a runner and notes unknown fields.
+func (r *Runner) UnmarshalJSON(raw []byte) error {
+	type plain Runner
+	return understand(raw, (*plain)(r), &r.Unknown, runnerNames())
 }

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Masked stands where the value of a secret variable was.
+// Masked replaces the value of a secret variable.
 const Masked = "***"
 
-// SecretNames are the patterns of the names of variables that hold secrets unless
-// told otherwise, where * stands for anything and case does not matter.
+// SecretNames returns the default patterns of the names of secret variables. A * matches
+// anything, and case does not matter.
 func SecretNames() []string {
 	return []string{"*SECRET*", "*PASSWORD*", "*PASSWD*", "*TOKEN*", "*API_KEY*", "*APIKEY*", "*PRIVATE_KEY*", "*CREDENTIAL*"}
 }
 
-// IsSecret tells whether one of the patterns is the name's.
+// IsSecret tells whether the name matches one of the patterns.
 func IsSecret(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, _ := path.Match(strings.ToUpper(p), strings.ToUpper(name))
@@ -23,8 +23,7 @@ func IsSecret(patterns []string, name string) bool {
 	})
 }
 
-// MaskSecrets is the variables with the values of the secret ones masked. It
-// leaves its argument as it is.
+// MaskSecrets returns a copy of the variables in which the values of secret ones are masked.
 func MaskSecrets(patterns []string, vars map[string]string) map[string]string {
 	if vars == nil {
 		return nil

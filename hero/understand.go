@@ -8,16 +8,12 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 )
 
-// This file is how fields that other documents call otherwise are understood, and how
-// unknown fields are noticed.
-
-// Other names of a job's fields, in the newer documents.
+// The names of fields that other documents call otherwise, Edda's own first.
 var (
 	dependendsNames = []string{"dependends", "depends", "dependencies"}
 	scriptNames     = []string{"script", "payload"}
@@ -25,53 +21,49 @@ var (
 	runnerTypeNames = []string{"type", "runner_type"}
 )
 
-// called is the name, of those that a field has, under which the hash holds something.
-// Two that say different things are refused.
-func (r *HashReader) called(names []string) string {
-	found := names[0]
-	empty := func(name string) bool { s := strings.TrimSpace(r.h[name]); return s == "" || s == "[]" || s == "null" }
-	for _, name := range names[1:] {
-		switch {
-		case empty(name):
-		case empty(found):
-			found = name
-		case r.h[name] != r.h[found]:
-			r.Fail(name, "", "says something else than "+found+": give one of them")
-		}
-	}
-	return found
+// names are the names of an object's fields.
+type names struct {
+	fields map[string]bool
+	others [][]string // fields that have other names: for each, its name and those
+	lists  []string   // lists of texts; a single text may stand for a list
 }
 
-// fieldNames are the names of a type's fields in JSON.
-func fieldNames[T any]() map[string]bool {
-	out := map[string]bool{}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
-			out[name] = true
+// namesOf adds the names of T's fields in JSON, once they are needed.
+func namesOf[T any](n names) func() names {
+	return sync.OnceValue(func() names {
+		n.fields = map[string]bool{}
+		for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+				n.fields[name] = true
+			}
 		}
-	}
-	return out
+		return n
+	})
 }
 
 var (
-	actorFields   = sync.OnceValue(fieldNames[Actor])
-	contextFields = sync.OnceValue(fieldNames[Context])
-	runnerFields  = sync.OnceValue(fieldNames[Runner])
-	flowFields    = sync.OnceValue(fieldNames[Flow])
-	messageFields = sync.OnceValue(fieldNames[Message])
-	jobFields     = sync.OnceValue(fieldNames[Job])
-	nodeFields    = sync.OnceValue(fieldNames[FlowNode])
+	actorNames   = namesOf[Actor](names{lists: []string{"address"}})
+	contextNames = namesOf[Context](names{})
+	runnerNames  = namesOf[Runner](names{others: [][]string{runnerTypeNames}})
+	flowNames    = namesOf[Flow](names{})
+	messageNames = namesOf[Message](names{})
+	jobNames     = namesOf[Job](names{others: [][]string{dependendsNames, scriptNames}})
+	nodeNames    = namesOf[FlowNode](names{others: [][]string{dependsNames}})
 )
 
-// beside are the parameters of calls that stand among an object's fields where it is sent
-// without its wrapper.
+// beside are the parameters of a call, which stand among the fields of an object that is
+// sent without its wrapper.
 var beside = []string{"context_id", "caller_id", "actor_id"}
 
-// notUnderstood are the names that the type does not have, in order.
-func notUnderstood(object map[string]json.RawMessage, fields map[string]bool, aliases ...string) []string {
+// timeNames are the fields that hold a time, in Unix seconds. Other systems write RFC 3339.
+var timeNames = []string{"created_at", "updated_at"}
+
+// unknown returns the names of an object that are no field's, sorted.
+func (n names) unknown(object map[string]json.RawMessage) []string {
 	var out []string
+	others := slices.Concat(n.others...)
 	for name, value := range object {
-		if !fields[name] && !slices.Contains(aliases, name) && !slices.Contains(beside, name) && string(value) != "null" {
+		if !n.fields[name] && !slices.Contains(others, name) && !slices.Contains(beside, name) && string(value) != "null" {
 			out = append(out, name)
 		}
 	}
@@ -79,7 +71,71 @@ func notUnderstood(object map[string]json.RawMessage, fields map[string]bool, al
 	return out
 }
 
-// rename moves what is said under another name of a field to the field.
+// camels renames fields in camelCase, such as contextId.
+func (n names) camels(object map[string]json.RawMessage) error {
+	for name, value := range object {
+		if n.fields[name] || name == "" || name[0] < 'a' || name[0] > 'z' || strings.ToLower(name) == name || strings.Contains(name, "_") {
+			continue
+		}
+		for _, own := range slices.Concat(slices.Collect(maps.Keys(n.fields)), slices.Concat(n.others...), beside) {
+			if strings.ReplaceAll(own, "_", "") != strings.ToLower(name) {
+				continue
+			}
+			if said, twice := object[own]; twice && !bytes.Equal(said, value) {
+				return fmt.Errorf("%s says something else than %s: give one of them", name, own)
+			}
+			object[own] = value
+			delete(object, name)
+			break
+		}
+	}
+	return nil
+}
+
+// understand decodes a JSON object into to, a plain type, under all names that its fields
+// may have. It returns in unknown the names that Edda does not know. An error about a value
+// that is no object names to's type.
+func understand(raw []byte, to any, unknown *[]string, n names) error {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(raw, &object) != nil || object == nil {
+		return json.Unmarshal(raw, to)
+	}
+	if err := n.camels(object); err != nil {
+		return err
+	}
+	*unknown = n.unknown(object)
+	for _, names := range n.others {
+		if err := rename(object, names); err != nil {
+			return err
+		}
+	}
+	for _, name := range n.lists {
+		switch one := object[name]; {
+		case string(one) == `""`:
+			object[name] = json.RawMessage("[]")
+		case len(one) > 0 && one[0] == '"':
+			object[name] = slices.Concat(json.RawMessage("["), one, json.RawMessage("]"))
+		}
+	}
+	for _, name := range timeNames {
+		var text string
+		if value := object[name]; len(value) == 0 || value[0] != '"' || json.Unmarshal(value, &text) != nil {
+			continue // left out, or no text: decoding says whether it is a number
+		}
+		at, err := unixSeconds(text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		object[name] = json.RawMessage(decimal(at))
+	}
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, to)
+}
+
+// rename moves the value under another name of a field to the field.
 func rename(object map[string]json.RawMessage, names []string) error {
 	to := names[0]
 	empty := func(raw json.RawMessage) bool {
@@ -99,89 +155,6 @@ func rename(object map[string]json.RawMessage, names []string) error {
 	return nil
 }
 
-// names are those of an object's fields.
-type names struct {
-	fields map[string]bool
-	others [][]string // for each field that has other names: itself, and those
-	lists  []string   // lists of texts; a single text may stand for a list
-}
-
-// understand reads an object into to, whose fields may have other names, and says which
-// of its names Edda does not know. What is no object is an error of to's type.
-func understand(raw []byte, to any, n names) (unknown []string, err error) {
-	var object map[string]json.RawMessage
-	if json.Unmarshal(raw, &object) != nil || object == nil {
-		return nil, json.Unmarshal(raw, to) // which says what is wrong with it
-	}
-	others := slices.Concat(n.others...)
-	if err := camels(object, n.fields, others); err != nil {
-		return nil, err
-	}
-	unknown = notUnderstood(object, n.fields, others...)
-	for _, names := range n.others {
-		if err := rename(object, names); err != nil {
-			return nil, err
-		}
-	}
-	for _, name := range n.lists {
-		switch one := object[name]; {
-		case string(one) == `""`:
-			object[name] = json.RawMessage("[]")
-		case len(one) > 0 && one[0] == '"':
-			object[name] = slices.Concat(json.RawMessage("["), one, json.RawMessage("]"))
-		}
-	}
-	for _, name := range timeNames {
-		if object[name], err = seconds(name, object[name]); err != nil {
-			return nil, err
-		}
-	}
-	if raw, err = json.Marshal(object); err != nil {
-		return nil, err
-	}
-	return unknown, json.Unmarshal(raw, to)
-}
-
-// camels gives the fields that are named as in contextId the names that they have.
-func camels(object map[string]json.RawMessage, fields map[string]bool, others []string) error {
-	for name, value := range object {
-		if fields[name] || name == "" || name[0] < 'a' || name[0] > 'z' || strings.ToLower(name) == name || strings.Contains(name, "_") {
-			continue
-		}
-		for _, own := range slices.Concat(slices.Collect(maps.Keys(fields)), others, beside) {
-			if strings.ReplaceAll(own, "_", "") != strings.ToLower(name) {
-				continue
-			}
-			if said, twice := object[own]; twice && !bytes.Equal(said, value) {
-				return fmt.Errorf("%s says something else than %s: give one of them", name, own)
-			}
-			object[own] = value
-			delete(object, name)
-			break
-		}
-	}
-	return nil
-}
-
-// timeNames are the fields that are times, in Unix seconds; other systems write RFC 3339.
-var timeNames = []string{"created_at", "updated_at"}
-
-// seconds is a time in Unix seconds, where it is a text of RFC 3339; what is neither stays.
-func seconds(name string, raw json.RawMessage) (json.RawMessage, error) {
-	var text string
-	if len(raw) == 0 {
-		return json.RawMessage("null"), nil
-	}
-	if raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
-		return raw, nil
-	}
-	at, err := unixSeconds(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return json.RawMessage(strconv.FormatUint(uint64(at), 10)), nil
-}
-
 // unixSeconds reads a time of RFC 3339; the part of a second is cut.
 func unixSeconds(text string) (uint32, error) {
 	at, err := time.Parse(time.RFC3339, text)
@@ -191,64 +164,45 @@ func unixSeconds(text string) (uint32, error) {
 	return uint32(at.Unix()), nil
 }
 
-// UnmarshalJSON reads a job whose fields may have the names of the newer documents:
-// payload, depends, dependencies, and an executor alone.
-func (j *Job) UnmarshalJSON(raw []byte) (err error) {
-	type plain Job
-	unknown, err := understand(raw, (*plain)(j), names{fields: jobFields(), others: [][]string{dependendsNames, scriptNames}})
-	if err != nil {
-		return err
+// word finds the word that s spells: in snake, Pascal or camel case, with or without
+// quotes. The empty text is no word.
+func word[T ~string](what, s string, known ...T) (T, error) {
+	if slices.Contains(known, T(s)) && s != "" {
+		return T(s), nil // as we write it
 	}
-	if j.Unknown = unknown; j.ScriptType == "" && j.Executor != "" {
-		j.ScriptType, err = ParseScriptType(j.Executor)
+	folded := fold(s)
+	for _, w := range known {
+		if folded != "" && folded == fold(string(w)) {
+			return w, nil
+		}
 	}
-	return err
+	names := make([]string, len(known))
+	for i, w := range known {
+		names[i] = string(w)
+	}
+	return "", fmt.Errorf("%q is no %s: want %s", shown(s), what, strings.Join(names, ", "))
 }
 
-// UnmarshalJSON reads a node whose edges may be called dependends or dependencies.
-func (n *FlowNode) UnmarshalJSON(raw []byte) (err error) {
-	type plain FlowNode
-	unknown, err := understand(raw, (*plain)(n), names{fields: nodeFields(), others: [][]string{dependsNames}})
-	n.Unknown = unknown
-	return err
+// fold drops everything in which the spellings of a word differ.
+func fold(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '_', '-', ' ', '\t', '\n', '\r', '"', '\'':
+			return -1
+		}
+		return r
+	}, strings.ToLower(s))
 }
 
-// UnmarshalJSON reads an actor and notes what is not understood. Its address may be a text.
-func (a *Actor) UnmarshalJSON(raw []byte) (err error) {
-	type plain Actor
-	unknown, err := understand(raw, (*plain)(a), names{fields: actorFields(), lists: []string{"address"}})
-	a.Unknown = unknown
-	return err
-}
-
-// UnmarshalJSON reads a context and notes what is not understood.
-func (c *Context) UnmarshalJSON(raw []byte) (err error) {
-	type plain Context
-	unknown, err := understand(raw, (*plain)(c), names{fields: contextFields()})
-	c.Unknown = unknown
-	return err
-}
-
-// UnmarshalJSON reads a runner and notes what is not understood.
-func (r *Runner) UnmarshalJSON(raw []byte) (err error) {
-	type plain Runner
-	unknown, err := understand(raw, (*plain)(r), names{fields: runnerFields(), others: [][]string{runnerTypeNames}})
-	r.Unknown = unknown
-	return err
-}
-
-// UnmarshalJSON reads a flow and notes what is not understood.
-func (f *Flow) UnmarshalJSON(raw []byte) (err error) {
-	type plain Flow
-	unknown, err := understand(raw, (*plain)(f), names{fields: flowFields()})
-	f.Unknown = unknown
-	return err
-}
-
-// UnmarshalJSON reads a message and notes what is not understood.
-func (m *Message) UnmarshalJSON(raw []byte) (err error) {
-	type plain Message
-	unknown, err := understand(raw, (*plain)(m), names{fields: messageFields()})
-	m.Unknown = unknown
+// decode reads a word from JSON, in any spelling. The empty text is the empty word.
+func decode[T ~string](to *T, text []byte, parse func(string) (T, error)) error {
+	if len(text) == 0 {
+		*to = ""
+		return nil
+	}
+	w, err := parse(string(text))
+	if err == nil {
+		*to = w
+	}
 	return err
 }

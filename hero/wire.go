@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// This file is what supervisors, and runners that are sent jobs, say in the same
-// words.
+// The types of this file are what supervisors, and runners on a topic, speak.
 
-// WireID is an id on the wire: a string. Clients that send a number are understood.
+// WireID is an id on the wire: a string. A number that a client sends is understood.
 type WireID string
 
 // UnmarshalJSON reads a string or a number.
@@ -29,7 +28,7 @@ func (id *WireID) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Uint32 reads the id as Redis has it.
+// Uint32 reads the id as a number. field names it in an error.
 func (id WireID) Uint32(field string) (uint32, error) {
 	n, err := strconv.ParseUint(string(id), 10, 32)
 	if err != nil {
@@ -38,52 +37,52 @@ func (id WireID) Uint32(field string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// ToWireID writes an id.
+// ToWireID writes a number as an id.
 func ToWireID(n uint32) WireID { return WireID(strconv.FormatUint(uint64(n), 10)) }
 
-// WireJob is a job as supervisors and runners on a topic have it: the script is the
-// payload, ids are strings and times RFC 3339.
+// WireJob is a job on the wire: the script is the payload, ids are strings and times
+// RFC 3339.
 type WireJob struct {
 	ID        WireID            `json:"id"`
 	CallerID  WireID            `json:"caller_id"`
 	ContextID WireID            `json:"context_id"`
 	Payload   string            `json:"payload"`
 	Runner    string            `json:"runner"`   // the name of a registered runner
-	Executor  string            `json:"executor"` // what runs the payload: python, v, …
-	Timeout   uint32            `json:"timeout"`  // of its execution, in seconds
+	Executor  string            `json:"executor"` // the script type of the payload: python, v, …
+	Timeout   uint32            `json:"timeout"`  // of the execution, in seconds
 	EnvVars   map[string]string `json:"env_vars"`
 	CreatedAt string            `json:"created_at"`
 	UpdatedAt string            `json:"updated_at"`
 	// Signatures are carried through, never verified.
 	Signatures json.RawMessage `json:"signatures,omitempty"`
-	// QueueTimeout is Edda's own: how long the job may wait before it is begun, in seconds.
+	// QueueTimeout is Edda's own: it bounds the wait before the job begins, in seconds.
 	QueueTimeout uint32 `json:"queue_timeout,omitempty"`
-	// Priority is Edda's own: high goes before the others in its queue.
+	// Priority is Edda's own: high overtakes other jobs of its queue.
 	Priority Priority `json:"priority,omitempty"`
-	// Attempt is Edda's own: a higher one may run a job again that failed.
+	// Attempt is Edda's own: a failed job may run again under a higher one.
 	Attempt uint32 `json:"attempt,omitempty"`
-	// Retries, Prerequisites and Dependends are Edda's own too: a supervisor that
-	// knows them honours them.
+	// Retries, Prerequisites and Dependends are Edda's own too. A supervisor that knows
+	// them honours them.
 	Retries       uint8    `json:"retries,omitempty"`
 	Prerequisites []string `json:"prerequisites,omitempty"`
 	Dependends    []uint32 `json:"dependends,omitempty"`
-	// Status is in answers only, and Unreadable in lists: why the hash cannot be read.
+	// Status is in answers only. Unreadable is in lists: why the hash cannot be read.
 	Status     string `json:"status,omitempty"`
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
-// JobParams are what jobs.create and job.run take.
+// JobParams are the parameters of jobs.create and job.run.
 type JobParams struct {
 	Secret string  `json:"secret,omitempty"`
 	Job    WireJob `json:"job"`
 }
 
-// JobQuery names a job. Its id is enough where only one context and one caller have a job
-// of that id.
+// JobQuery names a job. The id alone is enough if only one context and one caller have a
+// job of that id.
 type JobQuery struct {
 	Secret    string `json:"secret,omitempty"`
 	JobID     WireID `json:"job_id,omitempty"`
-	ID        WireID `json:"id,omitempty"` // the same, for clients that call it so
+	ID        WireID `json:"id,omitempty"` // another name of job_id
 	CallerID  WireID `json:"caller_id,omitempty"`
 	ContextID WireID `json:"context_id,omitempty"`
 }
@@ -96,16 +95,16 @@ func WireTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// JobAnswer is what job.run gives: the job failed or not, the call succeeded.
+// JobAnswer is the answer of job.run. A job that failed is a successful call.
 type JobAnswer struct {
 	Success *string `json:"success,omitempty"`
 	Error   *string `json:"error,omitempty"`
-	// Runs is Edda's own, of a job that was sent with retries and failed: how often it
-	// was run. A supervisor that does not say it has not tried again.
+	// Runs is Edda's own: how often a job with retries ran before it failed. A
+	// supervisor that leaves it out has not retried.
 	Runs uint32 `json:"runs,omitempty"`
 }
 
-// AnswerOf is the answer for a job that ended: a job that failed is a successful call.
+// AnswerOf returns the answer for a job that ended.
 func AnswerOf(status JobStatus, result map[string]string) JobAnswer {
 	if status == JobFinished {
 		text := ResultText(result)
@@ -115,8 +114,8 @@ func AnswerOf(status JobStatus, result map[string]string) JobAnswer {
 	return JobAnswer{Error: &text}
 }
 
-// Ended is the job's end that an answer speaks of. An answer with neither a
-// success nor an error, or with both, is none.
+// Ended returns the final status and the result that the answer holds. It returns false
+// for an answer with neither a success nor an error, or with both.
 func (a JobAnswer) Ended() (JobStatus, map[string]string, bool) {
 	switch {
 	case a.Success != nil && a.Error == nil:
@@ -127,8 +126,15 @@ func (a JobAnswer) Ended() (JobStatus, map[string]string, bool) {
 	return "", nil, false
 }
 
-// ResultText writes a result as one text: the output alone where there is
-// nothing else, otherwise all of it as a JSON object.
+// Keys of a job's result that Edda gives a meaning.
+const (
+	ResultOutput = "output" // the script's output, if it gave no object
+	ResultError  = "error"  // why the job failed
+	ResultNote   = "note"   // what a flow's result leaves out
+)
+
+// ResultText writes a result as one text: the output, if that is all of it, else a JSON
+// object.
 func ResultText(result map[string]string) string {
 	if output, ok := result[ResultOutput]; ok && len(result) == 1 {
 		return output
@@ -140,8 +146,8 @@ func ResultText(result map[string]string) string {
 	return string(b)
 }
 
-// ReadResult reads what ResultText wrote, or any text: a JSON object gives its
-// keys, values that are no strings as JSON; anything else is the output.
+// ReadResult reads what ResultText wrote, or any text. A JSON object gives its keys, with
+// values that are no strings as JSON. Any other text is the output.
 func ReadResult(text string) map[string]string {
 	var object map[string]json.RawMessage
 	if !strings.HasPrefix(strings.TrimSpace(text), "{") || json.Unmarshal([]byte(text), &object) != nil {
@@ -158,7 +164,7 @@ func ReadResult(text string) map[string]string {
 	return out
 }
 
-// JobState is what job.status gives.
+// JobState is the answer of job.status.
 type JobState struct {
 	JobID       WireID `json:"job_id"`
 	Status      string `json:"status"`
@@ -167,7 +173,7 @@ type JobState struct {
 	CompletedAt string `json:"completed_at,omitempty"`
 }
 
-// Job is the state in our words; supervisors use several.
+// Job returns the state as a JobStatus. Supervisors use several words for each.
 func (s JobState) Job() (JobStatus, bool) {
 	switch word := strings.ToLower(strings.ReplaceAll(s.Status, "_", "")); word {
 	case "created", "queued", "dispatched", "pending", "ready":

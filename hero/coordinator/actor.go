@@ -3,21 +3,14 @@ package coordinator
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"edda/hero"
 	"edda/hero/jsonrpc"
-	"edda/hero/redisdb"
 )
 
-type actorGiven struct {
+type actorParams struct {
 	Actor hero.Actor `json:"actor"`
-	callerParams
-}
-
-type actorListing struct {
-	page
 	callerParams
 }
 
@@ -31,7 +24,7 @@ func (c *Coordinator) actorMethods() []jsonrpc.Method {
 	}
 }
 
-func (c *Coordinator) createActor(ctx context.Context, p actorGiven) (hero.Actor, error) {
+func (c *Coordinator) createActor(ctx context.Context, p actorParams) (hero.Actor, error) {
 	if err := checkActor(p.Actor); err != nil {
 		return hero.Actor{}, err
 	}
@@ -43,7 +36,7 @@ func (c *Coordinator) createActor(ctx context.Context, p actorGiven) (hero.Actor
 		return hero.Actor{}, err
 	}
 	defer unlock()
-	p.Actor.CreatedAt = 0 // the server sets times
+	p.Actor.CreatedAt = 0 // the server sets the times
 	if err := c.db.PutActor(ctx, p.Actor); err != nil {
 		return hero.Actor{}, err
 	}
@@ -51,20 +44,16 @@ func (c *Coordinator) createActor(ctx context.Context, p actorGiven) (hero.Actor
 }
 
 func checkActor(a hero.Actor) error {
-	if err := checkID("actor.id", a.ID); err != nil {
-		return err
-	}
-	if err := checkKnown("actor", a.Unknown, "an actor has id, pubkey and address"); err != nil {
-		return err
-	}
-	if err := checkWord("actor.pubkey", a.PubKey, maxPubKey); err != nil {
-		return err
-	}
-	return checkWords("actor.address", a.Address, maxAddress)
+	return cmp.Or(
+		checkID("actor.id", a.ID),
+		checkKnown("actor", a.Unknown, "an actor has id, pubkey and address"),
+		checkWord("actor.pubkey", a.PubKey, maxPubKey),
+		checkWords("actor.address", a.Address, maxAddress),
+	)
 }
 
-// itself permits only the actor itself: a caller that may write an actor's key can
-// act as that actor.
+// itself permits only the actor itself: a caller that writes an actor's key could act as
+// that actor.
 func (c *Coordinator) itself(ctx context.Context, w callerParams, id uint32) error {
 	caller, err := c.caller(ctx, w, id)
 	if err == nil && caller != id {
@@ -85,18 +74,10 @@ func (c *Coordinator) loadActor(ctx context.Context, p byID) (hero.Actor, error)
 
 func (c *Coordinator) loadedActor(ctx context.Context, id uint32) (hero.Actor, error) {
 	a, err := c.db.Actor(ctx, id)
-	if errors.Is(err, redisdb.ErrNotFound) {
-		return a, notFound(hero.ActorKey(id), "create it with actor.create")
-	}
-	return showActor(a), err
+	return a, orNotFound(err, hero.ActorKey(id), "create it with actor.create")
 }
 
-func showActor(a hero.Actor) hero.Actor {
-	a.Address = list(a.Address)
-	return a
-}
-
-func (c *Coordinator) listActors(ctx context.Context, p actorListing) ([]hero.Actor, error) {
+func (c *Coordinator) listActors(ctx context.Context, p globalList) ([]hero.Actor, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
@@ -104,11 +85,8 @@ func (c *Coordinator) listActors(ctx context.Context, p actorListing) ([]hero.Ac
 		return nil, err
 	}
 	all, err := c.db.Actors(ctx)
-	all, err = withUnreadable(c, all, err, func(e *hero.FieldError) hero.Actor {
-		id, _ := idsOf(e.Key)
-		return hero.Actor{ID: id, Unreadable: e.Error()}
-	}, func(a, b hero.Actor) int { return cmp.Compare(a.ID, b.ID) })
-	return cut(p.page, all, showActor), err
+	all, err = withUnreadable(c, 0, all, err, hero.ReadActor, func(a *hero.Actor) *string { return &a.Unreadable })
+	return cut(p.page, all, same), err
 }
 
 func (c *Coordinator) deleteActor(ctx context.Context, p byID) (bool, error) {
@@ -132,7 +110,7 @@ func (c *Coordinator) deleteActor(ctx context.Context, p byID) (bool, error) {
 	return true, c.db.DeleteActor(ctx, p.ID)
 }
 
-// notLastAdmin refuses to leave a context without an admin.
+// notLastAdmin refuses to delete the only admin of a context.
 func (c *Coordinator) notLastAdmin(ctx context.Context, actor uint32) error {
 	ids, err := c.db.Contexts(ctx)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"edda/hero/redisdb"
 )
 
-// This file is how the router has flows run that messages carry, with the rights and the
-// checks of the methods. An error is edda.Permanent where the same call fails again.
+// The methods of this file run the flows that messages carry, for the router. They check
+// what the JSON-RPC methods check. An error is edda.Permanent if the same call fails again.
 
-// FlowBegan tells whether the flow is stored and was started, by whomever.
+// FlowBegan tells whether the flow is stored and was started.
 func (c *Coordinator) FlowBegan(ctx context.Context, context, id uint32) (bool, error) {
 	f, err := c.db.Flow(ctx, context, id)
 	if errors.Is(err, redisdb.ErrNotFound) {
@@ -28,8 +28,7 @@ func (c *Coordinator) FlowBegan(ctx context.Context, context, id uint32) (bool, 
 	return err == nil && f.Status != hero.FlowDispatched, final(err)
 }
 
-// FlowRun tells the runs of a flow apart, so that one is not begun twice: it is another
-// text after each start.
+// FlowRun identifies the flow's last run: it returns another text after each start.
 func (c *Coordinator) FlowRun(ctx context.Context, context, id uint32) (string, error) {
 	s, ran, err := c.flows.State(ctx, context, id)
 	if err != nil || !ran {
@@ -39,8 +38,8 @@ func (c *Coordinator) FlowRun(ctx context.Context, context, id uint32) (string, 
 }
 
 // RunFlow starts the flow that a message names, for the message's caller, unless it was
-// started since run, what FlowRun said before. One that has finished stays so. Where the
-// message carries the flow it is created first, with its jobs. It may be called again.
+// started since FlowRun returned run. A finished flow stays finished. A flow that the
+// message carries is created first, with its jobs. RunFlow may be repeated.
 func (c *Coordinator) RunFlow(ctx context.Context, m hero.Message, carries bool, run string) error {
 	now, err := c.FlowRun(ctx, m.ContextID, m.FlowID)
 	if err != nil || now != run {
@@ -59,13 +58,13 @@ func (c *Coordinator) RunFlow(ctx context.Context, m hero.Message, carries bool,
 	return final(err)
 }
 
-// storeCarried creates the flow of a message, and the jobs that it embeds.
+// storeCarried creates the flow of a message, and its jobs.
 func (c *Coordinator) storeCarried(ctx context.Context, m hero.Message) error {
 	by := callerParams{CallerID: m.CallerID}
 	f := hero.Flow{ID: m.FlowID, CallerID: m.CallerID, ContextID: m.ContextID, Nodes: slices.Clone(m.Nodes)}
 	for i, n := range f.Nodes {
 		f.Jobs = append(f.Jobs, n.ID)
-		if len(n.Depends) == 0 { // a message has empty lists where a node says nothing
+		if len(n.Depends) == 0 { // a message has an empty list instead of none
 			f.Nodes[i].Depends = nil
 		}
 		if len(n.Prerequisites) == 0 {
@@ -77,19 +76,19 @@ func (c *Coordinator) storeCarried(ctx context.Context, m hero.Message) error {
 			f.Jobs = append(f.Jobs, j.ID)
 		}
 	}
-	if _, err := c.createFlow(ctx, flowGiven{ContextID: m.ContextID, Flow: f, callerParams: by}); err != nil {
+	if _, err := c.createFlow(ctx, flowParams{ContextID: m.ContextID, Flow: f, callerParams: by}); err != nil {
 		return err
 	}
 	for _, j := range m.Job {
-		if _, err := c.createJob(ctx, jobGiven{ContextID: m.ContextID, Job: j, callerParams: by}); err != nil {
+		if _, err := c.createJob(ctx, jobParams{ContextID: m.ContextID, Job: j, callerParams: by}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// FlowEnd is what came out of a flow that ended: the result that it gathered, and why it
-// failed. It is nil while the flow runs.
+// FlowEnd returns the result of a flow that ended, with the reason if it failed. It returns
+// nil while the flow runs.
 func (c *Coordinator) FlowEnd(ctx context.Context, context, id uint32) (map[string]string, error) {
 	f, err := c.loadedFlow(ctx, context, id)
 	if err != nil || !f.Status.Ended() {
@@ -106,7 +105,7 @@ func (c *Coordinator) FlowEnd(ctx context.Context, context, id uint32) (map[stri
 	return result, nil
 }
 
-// final tells what the same call would meet again from what may pass.
+// final classifies an error: edda.Permanent if the same call fails again.
 func final(err error) error {
 	if err == nil {
 		return nil

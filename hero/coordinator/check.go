@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -14,17 +15,17 @@ import (
 	"edda/hero"
 )
 
-// The bounds of what an object may hold. A Redis hash is read whole with every
-// look at it, and a job travels in one message.
+// The bounds of an object's fields, in bytes or entries. Every read of a Redis hash reads
+// it whole, and a job travels in one message.
 const (
 	maxScript  = 1 << 20   // a script, or a message's text
-	maxEnv     = 256 << 10 // all variables of one object; Linux hands a process 128 KiB a variable
+	maxEnv     = 256 << 10 // all variables of one object; Linux takes 128 KiB a variable
 	maxValue   = 128<<10 - 1
 	maxVars    = 1000
 	maxName    = 255 // topics, prerequisites, names of variables and executors
 	maxAddress = 2048
 	maxPubKey  = 1024
-	maxList    = 1000 // actors of a list, addresses, dependencies, jobs: as many as a flow has
+	maxList    = 1000 // entries of a list: as many as a flow has jobs
 	maxResult  = 1 << 20
 
 	maxSignatures = 64 << 10
@@ -52,7 +53,7 @@ func checkID(field string, id uint32) error {
 	return nil
 }
 
-// sameContext fills in the context of an object that does not say one.
+// sameContext fills in the missing context of an object, and refuses another one.
 func sameContext(field string, said *uint32, context uint32) error {
 	if *said != 0 && *said != context {
 		return invalid(field, "is %d, but the call is about context %d", *said, context)
@@ -61,7 +62,7 @@ func sameContext(field string, said *uint32, context uint32) error {
 	return nil
 }
 
-// checkText refuses what is too long or no text.
+// checkText refuses a text that is too long, is not UTF-8 or has a NUL.
 func checkText(field, s string, most int) error {
 	switch {
 	case len(s) > most:
@@ -74,7 +75,7 @@ func checkText(field, s string, most int) error {
 	return nil
 }
 
-// checkWord is checkText for what stands in one line.
+// checkWord is checkText for a text without control characters.
 func checkWord(field, s string, most int) error {
 	if err := checkText(field, s, most); err != nil {
 		return err
@@ -127,13 +128,13 @@ func checkIDs(field string, list []uint32) error {
 	return nil
 }
 
-// checkEnv checks variables of an environment. No value is ever in an error.
+// checkEnv checks environment variables. Errors never show a value.
 func checkEnv(field string, env map[string]string) error {
 	if len(env) > maxVars {
 		return invalid(field, "has %d variables, and may have %d", len(env), maxVars)
 	}
 	size := 0
-	for _, name := range sortedKeys(env) {
+	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if name == "" || strings.ContainsAny(name, "=\x00") || len(name) > maxName || !utf8.ValidString(name) {
 			return invalid(field, "has a variable whose name is empty, too long, or contains = or NUL")
 		}
@@ -148,10 +149,10 @@ func checkEnv(field string, env map[string]string) error {
 	return nil
 }
 
-// checkResult checks what an executor says came out.
+// checkResult checks the result that an executor reports.
 func checkResult(field string, result map[string]string) error {
 	size := 0
-	for _, name := range sortedKeys(result) {
+	for _, name := range slices.Sorted(maps.Keys(result)) {
 		if err := checkWord(field, name, maxName); err != nil {
 			return err
 		}
@@ -166,10 +167,8 @@ func checkResult(field string, result map[string]string) error {
 	return nil
 }
 
-// CheckURL refuses what is no address of a supervisor, http(s):// or mycelium://.
-func CheckURL(field, s string) error { return checkURL(field, s) }
-
-func checkURL(field, s string) error {
+// CheckURL refuses a text that is no URL of a supervisor: http://, https:// or mycelium://.
+func CheckURL(field, s string) error {
 	if s == "" {
 		return nil
 	}
@@ -182,8 +181,8 @@ func checkURL(field, s string) error {
 	return nil
 }
 
-// bracketed writes the address of mycelium://<ip> as a URL wants it: the documents
-// leave its brackets out.
+// bracketed adds the brackets around an IPv6 address that the documents' mycelium://<ip>
+// lacks and a URL needs.
 func bracketed(s string) string {
 	rest, ok := strings.CutPrefix(s, "mycelium://")
 	host, query, asks := strings.Cut(rest, "?")
@@ -196,29 +195,20 @@ func bracketed(s string) string {
 	return "mycelium://[" + strings.TrimSuffix(host, "/") + "]" + query
 }
 
-// checkSignatures bounds what is carried through unread, and writes it as it is
-// stored, so that the same signatures are the same.
+// checkSignatures bounds the signatures, which are carried through unread, and returns them
+// as they are stored, so that equal ones compare equal.
 func checkSignatures(field string, raw json.RawMessage) (json.RawMessage, error) {
 	if len(raw) > maxSignatures {
 		return nil, invalid(field, "has %d bytes, and may have %d", len(raw), maxSignatures)
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, raw); err != nil || compact.String() == "null" {
-		return nil, nil // it was read from JSON a moment ago: nothing was given
+		return nil, nil // it is valid JSON: null or none was given
 	}
 	return compact.Bytes(), nil
 }
 
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// scriptTypes are those that jobs may have.
+// scriptTypes returns the types that jobs may have: the documents' and more.
 func scriptTypes(more []hero.ScriptType) map[hero.ScriptType]bool {
 	known := map[hero.ScriptType]bool{hero.ScriptOSIS: true, hero.ScriptSAL: true, hero.ScriptV: true, hero.ScriptPython: true, "rhai": true, "bash": true}
 	for _, t := range more {

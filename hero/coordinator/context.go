@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"edda/hero/redisdb"
 )
 
-type contextGiven struct {
+type contextParams struct {
 	Context hero.Context `json:"context"`
 	callerParams
 }
@@ -28,7 +29,7 @@ func (c *Coordinator) contextMethods() []jsonrpc.Method {
 	}
 }
 
-func (c *Coordinator) createContext(ctx context.Context, p contextGiven) (hero.Context, error) {
+func (c *Coordinator) createContext(ctx context.Context, p contextParams) (hero.Context, error) {
 	if err := checkSpace(p.Context); err != nil {
 		return hero.Context{}, err
 	}
@@ -44,11 +45,11 @@ func (c *Coordinator) createContext(ctx context.Context, p contextGiven) (hero.C
 	if err := c.mayMake(ctx, p.Context, caller); err != nil {
 		return hero.Context{}, err
 	}
-	p.Context.CreatedAt = 0 // the server sets times
+	p.Context.CreatedAt = 0 // the server sets the times
 	if err := c.db.PutContext(ctx, p.Context); err != nil {
 		return hero.Context{}, err
 	}
-	return c.loadedContext(ctx, p.Context.ID)
+	return c.context(ctx, p.Context.ID)
 }
 
 func checkSpace(s hero.Context) error {
@@ -61,24 +62,20 @@ func checkSpace(s hero.Context) error {
 	if len(s.Admins) == 0 {
 		return invalid("context.admins", "is empty: nobody could ever change the context")
 	}
-	for _, l := range []struct {
-		field string
-		ids   []uint32
-	}{{"context.admins", s.Admins}, {"context.readers", s.Readers}, {"context.executors", s.Executors}} {
-		if err := checkIDs(l.field, l.ids); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(checkIDs("context.admins", s.Admins), checkIDs("context.readers", s.Readers), checkIDs("context.executors", s.Executors))
 }
 
-// mayMake tells whether the caller may store the context: a new one if the
-// caller exists and is among its admins, one that is there if it is its admin.
+// mayMake checks that the caller may store the context: an existing one as its admin, a new
+// one as an actor that exists and is among its admins.
 func (c *Coordinator) mayMake(ctx context.Context, s hero.Context, caller uint32) error {
 	stored, err := c.db.Context(ctx, s.ID)
 	switch {
 	case errors.Is(err, redisdb.ErrNotFound):
-		return c.mayBegin(ctx, s, caller)
+		if !slices.Contains(s.Admins, caller) {
+			return denied(caller, s.Key(), "is not among the admins of the context it makes", "add it to context.admins")
+		}
+		_, err := c.loadedActor(ctx, caller)
+		return err
 	case err != nil:
 		return err
 	case !stored.MayAdmin(caller):
@@ -87,15 +84,12 @@ func (c *Coordinator) mayMake(ctx context.Context, s hero.Context, caller uint32
 	return nil
 }
 
-func (c *Coordinator) mayBegin(ctx context.Context, s hero.Context, caller uint32) error {
-	if !slices.Contains(s.Admins, caller) {
-		return denied(caller, s.Key(), "is not among the admins of the context it makes", "add it to context.admins")
-	}
-	_, err := c.loadedActor(ctx, caller)
-	return err
+func (c *Coordinator) loadContext(ctx context.Context, p byID) (hero.Context, error) {
+	return c.named(ctx, p, mayRead())
 }
 
-func (c *Coordinator) loadContext(ctx context.Context, p byID) (hero.Context, error) {
+// named loads the context that a call is about, for a caller that has the right in it.
+func (c *Coordinator) named(ctx context.Context, p byID, r right) (hero.Context, error) {
 	caller, err := c.caller(ctx, p.callerParams)
 	if err != nil {
 		return hero.Context{}, err
@@ -103,23 +97,10 @@ func (c *Coordinator) loadContext(ctx context.Context, p byID) (hero.Context, er
 	if p.ID == 0 {
 		return hero.Context{}, invalid("id", "is missing or 0: database 0 holds the actors, contexts begin at 1")
 	}
-	if _, err := c.permit(ctx, p.ID, caller, mayRead()); err != nil {
-		return hero.Context{}, err
-	}
-	return c.loadedContext(ctx, p.ID)
+	return c.permit(ctx, p.ID, caller, r)
 }
 
-func (c *Coordinator) loadedContext(ctx context.Context, id uint32) (hero.Context, error) {
-	s, err := c.context(ctx, id)
-	return showContext(s), err
-}
-
-func showContext(s hero.Context) hero.Context {
-	s.Admins, s.Readers, s.Executors = list(s.Admins), list(s.Readers), list(s.Executors)
-	return s
-}
-
-func (c *Coordinator) listContexts(ctx context.Context, p actorListing) ([]hero.Context, error) {
+func (c *Coordinator) listContexts(ctx context.Context, p globalList) ([]hero.Context, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
@@ -139,26 +120,18 @@ func (c *Coordinator) listContexts(ctx context.Context, p actorListing) ([]hero.
 		}
 		if broken, other := redisdb.Unreadable(err); other != nil {
 			return nil, other
-		} else if len(broken) > 0 { // whom it lets read is not known
-			c.unreadable.Failed(broken[0])
-			s = hero.Context{ID: id, Unreadable: broken[0].Error()}
+		} else if len(broken) > 0 { // its readers are not known
+			s = stub(c, id, broken[0], hero.ReadContext, func(s *hero.Context) *string { return &s.Unreadable })
 		}
 		if caller == noCaller || s.MayRead(caller) {
 			all = append(all, s)
 		}
 	}
-	return cut(p.page, all, showContext), nil
+	return cut(p.page, all, same), nil
 }
 
 func (c *Coordinator) deleteContext(ctx context.Context, p byID) (bool, error) {
-	caller, err := c.caller(ctx, p.callerParams)
-	if err != nil {
-		return false, err
-	}
-	if p.ID == 0 {
-		return false, invalid("id", "is missing or 0: database 0 holds the actors, contexts begin at 1")
-	}
-	if _, err := c.permit(ctx, p.ID, caller, mayAdmin()); err != nil {
+	if _, err := c.named(ctx, p, mayAdmin()); err != nil {
 		return false, err
 	}
 	unlock, err := c.locks.lock(ctx, p.ID)
@@ -172,8 +145,8 @@ func (c *Coordinator) deleteContext(ctx context.Context, p byID) (bool, error) {
 	return true, c.db.DeleteContext(ctx, p.ID)
 }
 
-// empty refuses to delete a context that holds objects: a context that is created
-// again under the id would have them.
+// empty refuses to delete a context that holds objects: a later context of the same id
+// would have them.
 func (c *Coordinator) empty(ctx context.Context, id uint32) error {
 	var left []string
 	for _, kind := range []struct {

@@ -19,53 +19,51 @@ import (
 	"edda/internal/logthrottle"
 )
 
-// callTimeout bounds one call, so that a client hears of a Redis that hangs
-// before it gives up itself; most clients wait half a minute.
+// callTimeout bounds one call. It is below the half minute that most clients wait, so that
+// they get the error of a Redis that hangs.
 const callTimeout = 20 * time.Second
 
-// Flows runs flows. Its methods may be called concurrently; each returns once
-// what it did is durable. An error is edda.Temporary, to be tried again, or
-// edda.Permanent.
+// Flows runs flows. Its methods may be called concurrently. Each returns once its change is
+// durable. An error is edda.Temporary, for a retry, or edda.Permanent.
 type Flows interface {
-	// Start begins the flow; false means that it is already running.
+	// Start starts the flow; false means that it is running already.
 	Start(ctx context.Context, d flow.Definition) (started bool, err error)
-	// Cancel ends the flow; false means that there was nothing to end.
+	// Cancel ends the flow; false means that it was not running.
 	Cancel(ctx context.Context, context, id uint32) (bool, error)
-	// Met notes that a prerequisite holds, and returns the nodes it made ready.
+	// Met records that a prerequisite holds, and returns the nodes that it made ready.
 	Met(ctx context.Context, context, id uint32, name string) (ready []uint32, err error)
-	// Report tells a flow what became of a node.
+	// Report tells a flow the progress of a node.
 	Report(ctx context.Context, r hero.Report) error
-	// State is where the flow stands; false means that it was never started.
+	// State returns the flow's state; false means that it was never started.
 	State(ctx context.Context, context, id uint32) (flow.State, bool, error)
 }
 
-// Options of a coordinator. The zero value serves on the documented addresses,
-// for every client that reaches them.
+// Options configure a coordinator. The zero value serves on the documented addresses, for
+// every client that can reach them.
 type Options struct {
 	// HTTPAddr and WSAddr are host:port; 127.0.0.1:9652 and :9653 when empty.
 	HTTPAddr, WSAddr string
-	// Tokens are the secrets that clients present as Authorization: Bearer, each
-	// with the actor it stands for. Without any, calls say themselves who calls,
-	// and only loopback addresses are served.
+	// Tokens maps the secrets that clients send as Authorization: Bearer to actors.
+	// Without tokens a call names its caller, and only loopback addresses are served.
 	Tokens map[string]uint32
-	// Hashes are the same by their SHA-256, so that no secret can be read where
-	// they are kept.
+	// Hashes maps tokens by their SHA-256, which keeps the secrets out of the
+	// configuration.
 	Hashes map[[sha256.Size]byte]uint32
-	// ScriptTypes are accepted besides the documented ones.
+	// ScriptTypes lists types that are accepted besides the documented ones.
 	ScriptTypes []hero.ScriptType
-	// Secrets are patterns of the names of variables whose values callers who may
-	// only read do not see; hero.SecretNames unless said.
+	// Secrets are patterns of the names of variables whose values are hidden from callers
+	// that may only read; hero.SecretNames by default.
 	Secrets []string
-	// Mycelium tells whether Mycelium is reachable, for Check; not asked when nil.
+	// Mycelium tells Check whether Mycelium is reachable; nil means that it is not used.
 	Mycelium func(ctx context.Context) error
-	// Version is shown in the OpenRPC document; "dev" when empty.
+	// Version is for the OpenRPC document; "dev" by default.
 	Version string
 	Log     *zap.Logger
-	// Metrics is where the coordinator's metrics go; nowhere when nil.
+	// Metrics registers the coordinator's metrics, unless it is nil.
 	Metrics prometheus.Registerer
 }
 
-// Coordinator serves the methods. Its methods may be called concurrently.
+// Coordinator serves the JSON-RPC methods. Its own methods may be called concurrently.
 type Coordinator struct {
 	options Options
 	db      *redisdb.DB
@@ -75,13 +73,13 @@ type Coordinator struct {
 	meter   *meter
 	tokens  access.Secrets[uint32] // the actors of tokens
 	rpc     *jsonrpc.Server
-	// unreadable is what lists say in the log of hashes that they cannot read.
+	// unreadable logs the hashes that lists cannot read.
 	unreadable *logthrottle.Throttle
 	http       *httpserver.Server
 	ws         *httpserver.Server
 }
 
-// New makes a coordinator; nothing listens before Listen.
+// New makes a coordinator. It does not listen before Listen.
 func New(db *redisdb.DB, flows Flows, o Options) (*Coordinator, error) {
 	if db == nil || flows == nil {
 		return nil, errors.New("coordinator: needs a database and flows")
@@ -111,7 +109,7 @@ func (c *Coordinator) serve() error {
 		return err
 	}
 	guard := func(h http.Handler) http.Handler { return h }
-	if len(c.tokens) == 0 { // a token is what pages of others do not have
+	if len(c.tokens) == 0 { // web pages of others have no token
 		guard = sameHost
 	}
 	c.http = c.newHTTPServer("coordinator", c.options.HTTPAddr, guard(bounded(c.rpc)))
@@ -119,15 +117,41 @@ func (c *Coordinator) serve() error {
 	return nil
 }
 
-// OpenRPC is the document that rpc.discover returns.
+// OpenRPC returns the document that rpc.discover answers.
 func (c *Coordinator) OpenRPC() any { return c.rpc.OpenRPC() }
 
-// Check tells whether the coordinator can do its work: Redis takes writes, and
-// Mycelium answers.
+// Check tells whether Redis takes writes and Mycelium answers.
 func (c *Coordinator) Check(ctx context.Context) error {
 	var mycelium error
 	if c.options.Mycelium != nil {
 		mycelium = wrap("mycelium", c.options.Mycelium(ctx))
 	}
 	return errors.Join(wrap("redis", c.db.Ping(ctx)), mycelium)
+}
+
+// stripes is the number of locks: few contexts share one, since Redis has 16 databases by
+// default.
+const stripes = 64
+
+// locks are striped mutexes, by context. A call holds one from its read of a context to its
+// write, so that no flow starts in between.
+type locks [stripes]chan struct{}
+
+func newLocks() locks {
+	var l locks
+	for i := range l {
+		l[i] = make(chan struct{}, 1)
+	}
+	return l
+}
+
+// lock locks a context, or the actors for 0. The caller must unlock it.
+func (l *locks) lock(ctx context.Context, id uint32) (unlock func(), err error) {
+	held := l[id%stripes]
+	select {
+	case held <- struct{}{}:
+		return func() { <-held }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }

@@ -1,8 +1,7 @@
 // Package coordinator serves the coordinator's methods: the objects of the Hero
 // systems, and flows of jobs, over JSON-RPC by HTTP and WebSocket.
 //
-// It promises that every call is checked before anything is written: fields,
-// what they refer to, and who may do it. A call that is refused changes nothing
-// and says in error.data which field or key it was and what to do. It keeps
-// nothing itself: objects are in Redis, and flows run behind Flows.
+// It promises to check every call before it writes: fields, references and permissions. A
+// refused call changes nothing, and its error.data names the field or key and what to do.
+// The coordinator itself is stateless: objects are in Redis, and flows run behind Flows.
 package coordinator

@@ -14,15 +14,15 @@ import (
 	"edda/hero/redisdb"
 )
 
-// Detail is error.data: what it was about, why, and what to do.
+// Detail is the data of an error: the field or key, the reason, and what to do.
 type Detail struct {
-	Field string `json:"field,omitempty"` // of the parameters, or of a stored hash
+	Field string `json:"field,omitempty"` // of the parameters or of a stored hash
 	Key   string `json:"key,omitempty"`   // of the object in Redis
 	Why   string `json:"why"`
 	Do    string `json:"do,omitempty"`
-	// IDs are those that are missing, or that the trouble is about.
+	// IDs are the objects that are missing or wrong.
 	IDs   []uint32 `json:"ids,omitempty"`
-	Cycle []uint32 `json:"cycle,omitempty"` // the way round, its first id again at the end
+	Cycle []uint32 `json:"cycle,omitempty"` // its first id is also its last
 }
 
 func failed(code int, message string, d Detail) error {
@@ -38,19 +38,27 @@ func denied(caller uint32, key, why, do string) error {
 	return failed(jsonrpc.PermissionDenied, "Permission denied", Detail{Key: key, Why: fmt.Sprintf("actor %d %s", caller, why), Do: do})
 }
 
-func notFound(key, do string, args ...any) error {
-	return failed(jsonrpc.NotFound, "Not found", Detail{Key: key, Why: key + " does not exist", Do: fmt.Sprintf(do, args...)})
+func notFound(key, do string) error {
+	return failed(jsonrpc.NotFound, "Not found", Detail{Key: key, Why: key + " does not exist", Do: do})
 }
 
-// conflict refuses what would change something that must stay.
+// orNotFound returns err, and notFound in place of redisdb.ErrNotFound.
+func orNotFound(err error, key, do string) error {
+	if errors.Is(err, redisdb.ErrNotFound) {
+		return notFound(key, do)
+	}
+	return err
+}
+
+// conflict refuses to change an object that must stay as it is.
 func conflict(key, why, do string) error {
 	return failed(jsonrpc.AlreadyExists, "Already exists", Detail{Key: key, Why: why, Do: do})
 }
 
-// dag refuses a graph that could never run.
+// dag refuses a graph that cannot run.
 func dag(d Detail) error { return failed(jsonrpc.DagError, "DAG error", d) }
 
-// wrap says what an error is about; nil stays nil.
+// wrap adds a subject to an error; nil stays nil.
 func wrap(about string, err error) error {
 	if err == nil {
 		return nil
@@ -58,8 +66,8 @@ func wrap(about string, err error) error {
 	return fmt.Errorf("%s: %w", about, err)
 }
 
-// answer turns what went wrong into a documented error, and logs what the
-// client cannot help.
+// answer translates an error into a documented one, and logs those that the client cannot
+// correct.
 func (c *Coordinator) answer(method string, err error) error {
 	if err == nil {
 		return nil

@@ -15,19 +15,17 @@ import (
 	"edda/hero/redisdb"
 )
 
-type flowGiven struct {
+type flowParams struct {
 	ContextID uint32    `json:"context_id"`
 	Flow      hero.Flow `json:"flow"`
-	// Nodes may be beside the flow as well as in it.
+	// Nodes may stand beside the flow or in it.
 	Nodes []hero.FlowNode `json:"nodes,omitempty"`
 	callerParams
 }
 
-type flowListing struct {
-	ContextID uint32          `json:"context_id"`
-	Status    hero.FlowStatus `json:"status,omitempty"` // only these
-	page
-	callerParams
+type flowList struct {
+	contextList
+	Status hero.FlowStatus `json:"status,omitempty"` // lists only flows of this status
 }
 
 func (c *Coordinator) flowMethods() []jsonrpc.Method {
@@ -40,7 +38,7 @@ func (c *Coordinator) flowMethods() []jsonrpc.Method {
 	}, c.runMethods()...)
 }
 
-func (c *Coordinator) createFlow(ctx context.Context, p flowGiven) (hero.Flow, error) {
+func (c *Coordinator) createFlow(ctx context.Context, p flowParams) (hero.Flow, error) {
 	caller, err := c.creator(ctx, p.callerParams, p.Flow.CallerID)
 	if err != nil {
 		return hero.Flow{}, err
@@ -75,28 +73,21 @@ func (c *Coordinator) createFlow(ctx context.Context, p flowGiven) (hero.Flow, e
 	return c.loadedFlow(ctx, p.ContextID, f.ID)
 }
 
-// checkFlow refuses what no flow may be, and fills in what may be left out.
-func checkFlow(p flowGiven) (hero.Flow, error) {
+// checkFlow refuses an invalid flow, and fills in what may be left out.
+func checkFlow(p flowParams) (hero.Flow, error) {
 	f := p.Flow
 	if f.Nodes == nil {
 		f.Nodes = p.Nodes
 	}
-	if err := checkID("flow.id", f.ID); err != nil {
-		return f, err
-	}
-	if err := checkKnown("flow", f.Unknown, "a flow has id, caller_id, context_id, name, jobs, env_vars and nodes"); err != nil {
-		return f, err
-	}
-	if err := sameContext("flow.context_id", &f.ContextID, p.ContextID); err != nil {
-		return f, err
-	}
-	if err := checkWord("flow.name", f.Name, maxName); err != nil {
-		return f, err
-	}
-	if err := checkEnv("flow.env_vars", f.EnvVars); err != nil {
-		return f, err
-	}
-	if err := checkNodes("flow.nodes", f.Nodes); err != nil {
+	err := cmp.Or(
+		checkID("flow.id", f.ID),
+		checkKnown("flow", f.Unknown, "a flow has id, caller_id, context_id, name, jobs, env_vars and nodes"),
+		sameContext("flow.context_id", &f.ContextID, p.ContextID),
+		checkWord("flow.name", f.Name, maxName),
+		checkEnv("flow.env_vars", f.EnvVars),
+		checkNodes("flow.nodes", f.Nodes),
+	)
+	if err != nil {
 		return f, err
 	}
 	if len(f.Jobs) == 0 { // a flow may be given as nodes alone
@@ -109,7 +100,7 @@ func checkFlow(p flowGiven) (hero.Flow, error) {
 	}
 	f.Jobs, f.EnvVars, f.Result, f.CreatedAt, f.UpdatedAt = list(f.Jobs), dict(f.EnvVars), map[string]string{}, 0, 0
 	for i := range f.Nodes {
-		f.Nodes[i].NodeStatus = "" // the server's to say, in flow.dag
+		f.Nodes[i].NodeStatus = "" // flow.dag shows the server's
 	}
 	return f, checkGraph(f)
 }
@@ -121,19 +112,14 @@ func checkNodes(field string, nodes []hero.FlowNode) error {
 	var ids []uint32
 	for i, n := range nodes {
 		at := fmt.Sprintf("%s[%d]", field, i)
-		if err := checkKnown(at, n.Unknown, "a node has id, name, depends, prerequisites and supervisor_url"); err != nil {
-			return err
-		}
-		if err := checkWord(at+".name", n.Name, maxName); err != nil {
-			return err
-		}
-		if err := checkIDs(at+".depends", n.Depends); err != nil {
-			return err
-		}
-		if err := checkWords(at+".prerequisites", n.Prerequisites, maxName); err != nil {
-			return err
-		}
-		if err := checkURL(at+".supervisor_url", n.SupervisorURL); err != nil {
+		err := cmp.Or(
+			checkKnown(at, n.Unknown, "a node has id, name, depends, prerequisites and supervisor_url"),
+			checkWord(at+".name", n.Name, maxName),
+			checkIDs(at+".depends", n.Depends),
+			checkWords(at+".prerequisites", n.Prerequisites, maxName),
+			CheckURL(at+".supervisor_url", n.SupervisorURL),
+		)
+		if err != nil {
 			return err
 		}
 		ids = append(ids, n.ID)
@@ -141,8 +127,7 @@ func checkNodes(field string, nodes []hero.FlowNode) error {
 	return checkIDs(field, ids)
 }
 
-// checkGraph looks for what is wrong with the graph whatever the jobs will be:
-// they may come later.
+// checkGraph refuses a graph that cannot run with any jobs: they may be created later.
 func checkGraph(f hero.Flow) error {
 	if len(f.Jobs) == 0 {
 		return nil
@@ -155,8 +140,8 @@ func checkGraph(f hero.Flow) error {
 	return err
 }
 
-// unused refuses the id of a flow that ran and was deleted: what it had done
-// would count for the new one.
+// unused refuses the id of a flow that ran and was deleted: its progress would count for the
+// new one.
 func (c *Coordinator) unused(ctx context.Context, f hero.Flow) error {
 	_, ran, err := c.flows.State(ctx, f.ContextID, f.ID)
 	if err == nil && ran {
@@ -176,8 +161,8 @@ func (c *Coordinator) mayChange(ctx context.Context, stored hero.Flow, caller ui
 	return err
 }
 
-// fixed says why a flow may not change: it runs, or has finished. A flow in
-// error may be mended and started again.
+// fixed returns why a flow may not change: it runs, or has finished. A flow in error may be
+// changed and started again.
 func (c *Coordinator) fixed(ctx context.Context, f hero.Flow) (string, error) {
 	s, ran, err := c.flows.State(ctx, f.ContextID, f.ID)
 	switch {
@@ -187,7 +172,7 @@ func (c *Coordinator) fixed(ctx context.Context, f hero.Flow) (string, error) {
 		return "is started", nil
 	case s.Status == hero.FlowFinished:
 		return "is finished", nil
-	case !f.Status.Ended(): // Redis will show its end in a moment, over what would be written now
+	case !f.Status.Ended(): // the outbox is about to write its end to Redis
 		return "is ending", nil
 	}
 	return "", nil
@@ -228,19 +213,15 @@ func (c *Coordinator) seenFlow(ctx context.Context, p in, r right) (hero.Flow, e
 
 func (c *Coordinator) loadedFlow(ctx context.Context, context, id uint32) (hero.Flow, error) {
 	f, err := c.db.Flow(ctx, context, id)
-	if errors.Is(err, redisdb.ErrNotFound) {
-		return f, notFound(hero.FlowKey(id), "look with flow.list, or create it with flow.create")
-	}
 	if err != nil {
-		return f, err
+		return f, orNotFound(err, hero.FlowKey(id), "look with flow.list, or create it with flow.create")
 	}
 	return c.showFlow(ctx, f)
 }
 
-// showFlow tells of a flow that began a moment ago what Redis does not show yet;
-// its end is shown with its result, which is in Redis.
+// showFlow corrects the status of a flow that Redis does not show as started yet. Its end
+// shows when its result is in Redis.
 func (c *Coordinator) showFlow(ctx context.Context, f hero.Flow) (hero.Flow, error) {
-	f.Jobs, f.EnvVars, f.Result = list(f.Jobs), dict(f.EnvVars), dict(f.Result)
 	s, ran, err := c.flows.State(ctx, f.ContextID, f.ID)
 	if err == nil && ran && (!s.Ended() || !f.Status.Ended()) {
 		f.Status = hero.FlowStarted
@@ -248,23 +229,17 @@ func (c *Coordinator) showFlow(ctx context.Context, f hero.Flow) (hero.Flow, err
 	return f, err
 }
 
-func (c *Coordinator) listFlows(ctx context.Context, p flowListing) ([]hero.Flow, error) {
-	if err := c.browse(ctx, listing{ContextID: p.ContextID, page: p.page, callerParams: p.callerParams}); err != nil {
-		return nil, err
-	}
-	v, err := c.redaction(ctx, p.ContextID, p.callerParams)
+func (c *Coordinator) listFlows(ctx context.Context, p flowList) ([]hero.Flow, error) {
+	v, err := c.browse(ctx, p.contextList)
 	if err != nil {
 		return nil, err
 	}
 	all, err := c.db.Flows(ctx, p.ContextID)
-	all, err = withUnreadable(c, all, err, func(e *hero.FieldError) hero.Flow {
-		id, _ := idsOf(e.Key)
-		return hero.Flow{ID: id, ContextID: p.ContextID, Status: hero.FlowError, Unreadable: e.Error()}
-	}, func(a, b hero.Flow) int { return cmp.Compare(a.ID, b.ID) })
+	all, err = withUnreadable(c, p.ContextID, all, err, hero.ReadFlow, func(f *hero.Flow) *string { return &f.Unreadable })
 	if err != nil {
 		return nil, err
 	}
-	if p.Status != "" { // which is known once it is shown
+	if p.Status != "" { // showFlow decides the status
 		for i := range all {
 			if all[i], err = c.showFlow(ctx, all[i]); err != nil {
 				return nil, err

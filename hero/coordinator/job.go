@@ -15,17 +15,15 @@ import (
 	"edda/hero/redisdb"
 )
 
-type jobGiven struct {
+type jobParams struct {
 	ContextID uint32   `json:"context_id"`
 	Job       hero.Job `json:"job"`
 	callerParams
 }
 
-type jobListing struct {
-	ContextID uint32         `json:"context_id"`
-	Status    hero.JobStatus `json:"status,omitempty"` // only these
-	page
-	callerParams
+type jobList struct {
+	contextList
+	Status hero.JobStatus `json:"status,omitempty"` // lists only jobs of this status
 }
 
 func (c *Coordinator) jobMethods() []jsonrpc.Method {
@@ -41,7 +39,7 @@ func (c *Coordinator) jobMethods() []jsonrpc.Method {
 	}
 }
 
-func (c *Coordinator) createJob(ctx context.Context, p jobGiven) (hero.Job, error) {
+func (c *Coordinator) createJob(ctx context.Context, p jobParams) (hero.Job, error) {
 	caller, err := c.creator(ctx, p.callerParams, p.Job.CallerID)
 	if err != nil {
 		return hero.Job{}, err
@@ -63,7 +61,7 @@ func (c *Coordinator) createJob(ctx context.Context, p jobGiven) (hero.Job, erro
 	case err != nil:
 		return hero.Job{}, err
 	case sameJob(stored, p.Job):
-		return showJob(stored), nil
+		return stored, nil
 	default:
 		if err := c.inNoFlow(ctx, stored, "change"); err != nil {
 			return hero.Job{}, err
@@ -80,11 +78,19 @@ func (c *Coordinator) createJob(ctx context.Context, p jobGiven) (hero.Job, erro
 	return c.loadedJob(ctx, p.ContextID, caller, p.Job.ID)
 }
 
-// checkJob refuses what no job may be, and fills in what may be left out. What
-// the server alone sets is dropped.
+// checkJob refuses an invalid job, fills in what may be left out, and clears the fields that
+// only the server sets.
 func (c *Coordinator) checkJob(field string, j hero.Job, context uint32) (hero.Job, error) {
-	if err := c.checkDefinition(field, j); err != nil {
+	if err := CheckJob(field, j); err != nil {
 		return j, err
+	}
+	if !c.types[j.ScriptType] {
+		var names []string
+		for t := range c.types {
+			names = append(names, string(t))
+		}
+		slices.Sort(names)
+		return j, invalid(field+".script_type", "is not known here: want one of %s", strings.Join(names, ", "))
 	}
 	if err := sameContext(field+".context_id", &j.ContextID, context); err != nil {
 		return j, err
@@ -94,7 +100,7 @@ func (c *Coordinator) checkJob(field string, j hero.Job, context uint32) (hero.J
 		return j, err
 	}
 	j.Signatures = signatures
-	if j.Priority != hero.PriorityNormal { // however it is written
+	if j.Priority != hero.PriorityNormal { // in any spelling
 		j.Priority, _ = hero.ParsePriority(string(j.Priority))
 	}
 	if j.Executor == "" {
@@ -106,72 +112,42 @@ func (c *Coordinator) checkJob(field string, j hero.Job, context uint32) (hero.J
 	return j, nil
 }
 
-func (c *Coordinator) checkDefinition(field string, j hero.Job) error {
-	if err := CheckJob(field, j); err != nil {
-		return err
-	}
-	if !c.types[j.ScriptType] {
-		return invalid(field+".script_type", "is not known here: want one of %s", c.typeNames())
-	}
-	return nil
-}
-
-// CheckJob refuses what no coordinator takes as the definition of a job, which is the
-// field of what was sent. The script types depend on the coordinator's configuration.
+// CheckJob refuses a definition of a job that every coordinator refuses. field is the job's
+// place in the parameters. The script types depend on a coordinator's configuration.
 func CheckJob(field string, j hero.Job) error {
-	if err := checkID(field+".id", j.ID); err != nil {
+	err := cmp.Or(checkID(field+".id", j.ID), checkKnown(field, j.Unknown, "leave it out, or say it by a field that jobs have"))
+	switch {
+	case err != nil:
 		return err
-	}
-	if err := checkKnown(field, j.Unknown, "leave it out, or say it by a field that jobs have"); err != nil {
-		return err
-	}
-	if strings.TrimSpace(j.Script) == "" {
+	case strings.TrimSpace(j.Script) == "":
 		return invalid(field+".script", "is missing: it is what the job runs")
-	}
-	if j.ScriptType == "" {
+	case j.ScriptType == "":
 		return invalid(field+".script_type", "is missing: want the language of the script, such as python")
 	}
 	if _, err := hero.ParsePriority(string(j.Priority)); j.Priority != hero.PriorityNormal && err != nil {
 		return invalid(field+".priority", "want high or normal")
 	}
-	if err := checkText(field+".script", j.Script, maxScript); err != nil {
-		return err
+	err = cmp.Or(
+		checkText(field+".script", j.Script, maxScript),
+		checkWord(field+".executor", j.Executor, maxName),
+		checkEnv(field+".env_vars", j.EnvVars),
+		checkWords(field+".prerequisites", j.Prerequisites, maxName),
+		checkIDs(field+".dependends", j.Dependends),
+	)
+	if err == nil && slices.Contains(j.Dependends, j.ID) {
+		err = dag(Detail{Field: field + ".dependends", Why: fmt.Sprintf("job %d depends on itself", j.ID), Cycle: []uint32{j.ID, j.ID}, Do: "leave its own id out"})
 	}
-	if err := checkWord(field+".executor", j.Executor, maxName); err != nil {
-		return err
-	}
-	if err := checkEnv(field+".env_vars", j.EnvVars); err != nil {
-		return err
-	}
-	if err := checkWords(field+".prerequisites", j.Prerequisites, maxName); err != nil {
-		return err
-	}
-	if err := checkIDs(field+".dependends", j.Dependends); err != nil {
-		return err
-	}
-	if slices.Contains(j.Dependends, j.ID) {
-		return dag(Detail{Field: field + ".dependends", Why: fmt.Sprintf("job %d depends on itself", j.ID), Cycle: []uint32{j.ID, j.ID}, Do: "leave its own id out"})
-	}
-	return nil
+	return err
 }
 
-func (c *Coordinator) typeNames() string {
-	var names []string
-	for t := range c.types {
-		names = append(names, string(t))
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
-}
-
-// sameJob tells whether the definitions are the same.
+// sameJob tells whether two jobs have the same definition.
 func sameJob(a, b hero.Job) bool {
 	return a.Script == b.Script && a.ScriptType == b.ScriptType && a.Executor == b.Executor && a.Timeout == b.Timeout && a.QueueTimeout == b.QueueTimeout && a.Priority == b.Priority && a.Retries == b.Retries &&
 		maps.Equal(ownEnv(a), ownEnv(b)) && slices.Equal(a.Prerequisites, b.Prerequisites) && slices.Equal(a.Dependends, b.Dependends) &&
 		bytes.Equal(a.Signatures, b.Signatures)
 }
 
-// ownEnv is a job's own variables, without those that a flow added.
+// ownEnv returns a job's own variables, without those that a flow added.
 func ownEnv(j hero.Job) map[string]string {
 	if j.OwnEnv != nil {
 		return j.OwnEnv
@@ -179,8 +155,7 @@ func ownEnv(j hero.Job) map[string]string {
 	return j.EnvVars
 }
 
-// inNoFlow refuses to change or delete a job that a flow has which runs or has
-// finished.
+// inNoFlow refuses to change or delete a job of a flow that runs or has finished.
 func (c *Coordinator) inNoFlow(ctx context.Context, j hero.Job, verb string) error {
 	flows, err := c.db.Flows(ctx, j.ContextID)
 	if err != nil {
@@ -202,65 +177,36 @@ func (c *Coordinator) inNoFlow(ctx context.Context, j hero.Job, verb string) err
 }
 
 func (c *Coordinator) loadJob(ctx context.Context, p owned) (hero.Job, error) {
-	if err := c.seeOwned(ctx, p); err != nil {
-		return hero.Job{}, err
-	}
-	v, err := c.redaction(ctx, p.ContextID, p.caller())
-	if err != nil {
-		return hero.Job{}, err
-	}
-	j, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
-	return v.job(j), err
+	return loadOwned(ctx, c, p, c.loadedJob, redaction.job)
 }
 
 func (c *Coordinator) loadedJob(ctx context.Context, context, caller, id uint32) (hero.Job, error) {
 	j, err := c.db.Job(ctx, context, caller, id)
-	if errors.Is(err, redisdb.ErrNotFound) {
-		return j, notFound(hero.JobKey(caller, id), "look with job.list, or create it with job.create")
-	}
-	return showJob(j), err
+	return j, orNotFound(err, hero.JobKey(caller, id), "look with job.list, or create it with job.create")
 }
 
-func showJob(j hero.Job) hero.Job {
-	j.EnvVars, j.Result = dict(j.EnvVars), dict(j.Result)
-	j.Prerequisites, j.Dependends = list(j.Prerequisites), list(j.Dependends)
-	return j
-}
-
-func (c *Coordinator) listJobs(ctx context.Context, p jobListing) ([]hero.Job, error) {
-	if err := c.browse(ctx, listing{ContextID: p.ContextID, page: p.page, callerParams: p.callerParams}); err != nil {
-		return nil, err
-	}
-	v, err := c.redaction(ctx, p.ContextID, p.callerParams)
+func (c *Coordinator) listJobs(ctx context.Context, p jobList) ([]hero.Job, error) {
+	v, err := c.browse(ctx, p.contextList)
 	if err != nil {
 		return nil, err
 	}
 	all, err := c.db.Jobs(ctx, p.ContextID)
-	all, err = withUnreadable(c, all, err, func(e *hero.FieldError) hero.Job {
-		caller, id := idsOf(e.Key)
-		return hero.Job{ID: id, CallerID: caller, ContextID: p.ContextID, Status: hero.JobError, Unreadable: e.Error()}
-	}, func(a, b hero.Job) int { return cmp.Or(cmp.Compare(a.CallerID, b.CallerID), cmp.Compare(a.ID, b.ID)) })
+	all, err = withUnreadable(c, p.ContextID, all, err, hero.ReadJob, func(j *hero.Job) *string { return &j.Unreadable })
 	if p.Status != "" {
 		all = slices.DeleteFunc(all, func(j hero.Job) bool { return j.Status != p.Status })
 	}
-	return cut(p.page, all, func(j hero.Job) hero.Job { return v.job(showJob(j)) }), err
+	return cut(p.page, all, v.job), err
 }
 
 func (c *Coordinator) deleteJob(ctx context.Context, p owned) (bool, error) {
-	if err := p.check(); err != nil {
-		return false, err
-	}
-	unlock, err := c.enter(ctx, p.ContextID, p.caller(), mayAdmin())
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	j, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
-	if err != nil {
-		return false, err
-	}
-	if err := c.inNoFlow(ctx, j, "lose it"); err != nil {
-		return false, err
-	}
-	return true, c.db.DeleteJob(ctx, p.ContextID, p.CallerID, p.ID)
+	return c.remove(ctx, p.ContextID, p.caller(), p.check(), func() error {
+		j, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
+		if err != nil {
+			return err
+		}
+		if err := c.inNoFlow(ctx, j, "lose it"); err != nil {
+			return err
+		}
+		return c.db.DeleteJob(ctx, p.ContextID, p.CallerID, p.ID)
+	})
 }

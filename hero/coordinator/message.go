@@ -12,7 +12,7 @@ import (
 	"edda/hero/redisdb"
 )
 
-type messageGiven struct {
+type messageParams struct {
 	ContextID uint32       `json:"context_id"`
 	Message   hero.Message `json:"message"`
 	callerParams
@@ -28,7 +28,7 @@ func (c *Coordinator) messageMethods() []jsonrpc.Method {
 	}
 }
 
-func (c *Coordinator) createMessage(ctx context.Context, p messageGiven) (hero.Message, error) {
+func (c *Coordinator) createMessage(ctx context.Context, p messageParams) (hero.Message, error) {
 	caller, err := c.creator(ctx, p.callerParams, p.Message.CallerID)
 	if err != nil {
 		return hero.Message{}, err
@@ -48,7 +48,7 @@ func (c *Coordinator) createMessage(ctx context.Context, p messageGiven) (hero.M
 	case err == nil && !sameMessage(stored, m):
 		return hero.Message{}, conflict(m.Key(), "it was sent, with another content", "give the new message another id")
 	case err == nil:
-		return showMessage(stored), nil
+		return stored, nil
 	case !errors.Is(err, redisdb.ErrNotFound):
 		return hero.Message{}, err
 	}
@@ -58,12 +58,6 @@ func (c *Coordinator) createMessage(ctx context.Context, p messageGiven) (hero.M
 	if err := c.maySendTo(ctx, m); err != nil {
 		return hero.Message{}, err
 	}
-	return c.send(ctx, m)
-}
-
-// send stores the message and pushes its key on msg_out, in one step that is
-// known by the message's key.
-func (c *Coordinator) send(ctx context.Context, m hero.Message) (hero.Message, error) {
 	_, fresh, err := c.db.Send(ctx, m.ContextID, "rpc/"+m.Key(), m)
 	if err != nil {
 		return hero.Message{}, err
@@ -72,11 +66,11 @@ func (c *Coordinator) send(ctx context.Context, m hero.Message) (hero.Message, e
 	if errors.Is(err, redisdb.ErrNotFound) && !fresh {
 		return sent, conflict(m.Key(), "it was sent before, and deleted", "give the new message another id")
 	}
-	return showMessage(sent), err
+	return sent, err
 }
 
-// checkMessage refuses what no message may be, and fills in what may be left
-// out. What the server alone sets is dropped.
+// checkMessage refuses an invalid message, fills in what may be left out, and clears the
+// fields that only the server sets.
 func (c *Coordinator) checkMessage(m hero.Message, context uint32) (hero.Message, error) {
 	if err := checkEnvelope(m); err != nil {
 		return m, err
@@ -107,15 +101,12 @@ func (c *Coordinator) checkMessage(m hero.Message, context uint32) (hero.Message
 	m.Job, m.Nodes, m.Logs = list(m.Job), list(m.Nodes), []hero.Log{}
 	m.Status, m.CreatedAt, m.UpdatedAt = hero.MessageDispatched, 0, 0
 	m.TransportID, m.TransportStatus, m.Attempt = "", "", 0
-	m.Origin, m.Via = "", "" // a message that is created here came from nowhere else
+	m.Origin, m.Via = "", "" // a message that is created here has no other origin
 	return m, nil
 }
 
 func checkEnvelope(m hero.Message) error {
-	if err := checkID("message.id", m.ID); err != nil {
-		return err
-	}
-	if err := checkKnown("message", m.Unknown, "leave it out, or say it by a field that messages have"); err != nil {
+	if err := cmp.Or(checkID("message.id", m.ID), checkKnown("message", m.Unknown, "leave it out, or say it by a field that messages have")); err != nil {
 		return err
 	}
 	switch m.MessageType {
@@ -128,23 +119,17 @@ func checkEnvelope(m hero.Message) error {
 	if m.MessageType == hero.MessageJob && len(m.Job) == 0 && m.FlowID == 0 {
 		return invalid("message.job", "is empty, but the message is of type job, and names no flow to run (flow_id)")
 	}
-	if err := checkText("message.message", m.Message, maxScript); err != nil {
-		return err
-	}
-	if err := checkWord("message.topic", m.Topic, maxName); err != nil {
-		return err
-	}
-	if err := checkWord("message.reply_to", m.ReplyTo, maxName); err != nil {
-		return err
-	}
-	if err := checkCount("message.job", len(m.Job)); err != nil {
-		return err
-	}
-	return checkNodes("message.nodes", m.Nodes)
+	return cmp.Or(
+		checkText("message.message", m.Message, maxScript),
+		checkWord("message.topic", m.Topic, maxName),
+		checkWord("message.reply_to", m.ReplyTo, maxName),
+		checkCount("message.job", len(m.Job)),
+		checkNodes("message.nodes", m.Nodes),
+	)
 }
 
-// sameMessage tells whether the two say the same; what happened to the stored
-// one on its way does not count.
+// sameMessage tells whether two messages have the same content, whatever became of the
+// stored one.
 func sameMessage(stored, m hero.Message) bool {
 	if len(stored.Job) != len(m.Job) || stored.Message != m.Message || stored.MessageType != m.MessageType || stored.MessageFormat != m.MessageFormat ||
 		stored.Timeout != m.Timeout || stored.TimeoutAck != m.TimeoutAck || stored.TimeoutResult != m.TimeoutResult ||
@@ -152,15 +137,15 @@ func sameMessage(stored, m hero.Message) bool {
 		return false
 	}
 	for i := range m.Job {
-		if stored.Job[i].ID != m.Job[i].ID || !sameJob(showJob(stored.Job[i]), m.Job[i]) {
+		if stored.Job[i].ID != m.Job[i].ID || !sameJob(stored.Job[i], m.Job[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-// refers checks what the message refers to: whom it is for, its flow, which must
-// be the caller's own, and its jobs, which must not be others of a started flow.
+// refers checks the objects that the message refers to: its receiver exists, its flow is
+// the caller's own, and its jobs do not change those of a started flow.
 func (c *Coordinator) refers(ctx context.Context, m hero.Message) error {
 	if m.To != 0 {
 		if _, err := c.loadedActor(ctx, m.To); err != nil {
@@ -189,15 +174,15 @@ func (c *Coordinator) refers(ctx context.Context, m hero.Message) error {
 	return err
 }
 
-// maySendTo checks the caller's right in another context of this Redis that the message
-// is sent to.
+// maySendTo checks the caller's right in the message's target, if that is another context of
+// this Redis.
 func (c *Coordinator) maySendTo(ctx context.Context, m hero.Message) error {
 	if m.TargetContext == 0 || m.TargetContext == m.ContextID {
 		return nil
 	}
 	there, err := c.db.Context(ctx, m.TargetContext)
 	if errors.Is(err, redisdb.ErrNotFound) {
-		return nil // it may be another node's, which decides by itself
+		return nil // it may be another node's, which checks the right
 	}
 	if err != nil {
 		return err
@@ -213,62 +198,29 @@ func (c *Coordinator) maySendTo(ctx context.Context, m hero.Message) error {
 }
 
 func (c *Coordinator) loadMessage(ctx context.Context, p owned) (hero.Message, error) {
-	if err := c.seeOwned(ctx, p); err != nil {
-		return hero.Message{}, err
-	}
-	v, err := c.redaction(ctx, p.ContextID, p.caller())
-	if err != nil {
-		return hero.Message{}, err
-	}
-	m, err := c.loadedMessage(ctx, p.ContextID, p.CallerID, p.ID)
-	return v.message(m), err
+	return loadOwned(ctx, c, p, c.loadedMessage, redaction.message)
 }
 
 func (c *Coordinator) loadedMessage(ctx context.Context, context, caller, id uint32) (hero.Message, error) {
 	m, err := c.db.Message(ctx, context, caller, id)
-	if errors.Is(err, redisdb.ErrNotFound) {
-		return m, notFound(hero.MessageKey(caller, id), "look with message.list, or send it with message.create")
-	}
-	return showMessage(m), err
+	return m, orNotFound(err, hero.MessageKey(caller, id), "look with message.list, or send it with message.create")
 }
 
-func showMessage(m hero.Message) hero.Message {
-	m.Job, m.Nodes, m.Logs = list(m.Job), list(m.Nodes), list(m.Logs)
-	for i := range m.Job {
-		m.Job[i] = showJob(m.Job[i])
-	}
-	return m
-}
-
-func (c *Coordinator) listMessages(ctx context.Context, p listing) ([]hero.Message, error) {
-	if err := c.browse(ctx, p); err != nil {
-		return nil, err
-	}
-	v, err := c.redaction(ctx, p.ContextID, p.callerParams)
+func (c *Coordinator) listMessages(ctx context.Context, p contextList) ([]hero.Message, error) {
+	v, err := c.browse(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	all, err := c.db.Messages(ctx, p.ContextID)
-	all, err = withUnreadable(c, all, err, func(e *hero.FieldError) hero.Message {
-		caller, id := idsOf(e.Key)
-		return hero.Message{ID: id, CallerID: caller, ContextID: p.ContextID, MessageType: hero.MessageJob, MessageFormat: hero.FormatText, Status: hero.MessageError, Unreadable: e.Error()}
-	}, func(a, b hero.Message) int {
-		return cmp.Or(cmp.Compare(a.CallerID, b.CallerID), cmp.Compare(a.ID, b.ID))
-	})
-	return cut(p.page, all, func(m hero.Message) hero.Message { return v.message(showMessage(m)) }), err
+	all, err = withUnreadable(c, p.ContextID, all, err, hero.ReadMessage, func(m *hero.Message) *string { return &m.Unreadable })
+	return cut(p.page, all, v.message), err
 }
 
 func (c *Coordinator) deleteMessage(ctx context.Context, p owned) (bool, error) {
-	if err := p.check(); err != nil {
-		return false, err
-	}
-	unlock, err := c.enter(ctx, p.ContextID, p.caller(), mayAdmin())
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	if _, err := c.loadedMessage(ctx, p.ContextID, p.CallerID, p.ID); err != nil {
-		return false, err
-	}
-	return true, c.db.DeleteMessage(ctx, p.ContextID, p.CallerID, p.ID)
+	return c.remove(ctx, p.ContextID, p.caller(), p.check(), func() error {
+		if _, err := c.loadedMessage(ctx, p.ContextID, p.CallerID, p.ID); err != nil {
+			return err
+		}
+		return c.db.DeleteMessage(ctx, p.ContextID, p.CallerID, p.ID)
+	})
 }

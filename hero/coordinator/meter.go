@@ -12,9 +12,8 @@ import (
 	"edda/hero/jsonrpc"
 )
 
-// meter counts calls and the jobs that they create. Its labels are bounded:
-// methods are those that are defined, codes those of the protocol, and types those
-// that are accepted.
+// meter counts calls and created jobs. Its labels are bounded: the defined methods, the
+// codes of the protocol, and the accepted script types.
 type meter struct {
 	calls   *prometheus.CounterVec
 	denied  *prometheus.CounterVec
@@ -23,14 +22,13 @@ type meter struct {
 	types   map[hero.ScriptType]bool
 }
 
-// otherMethod stands for names that no method has, so that a client cannot make
-// labels.
+// otherMethod replaces the name of a method that is not defined: a client cannot make labels.
 const otherMethod = "unknown"
 
-// otherType stands for script types that are not accepted here.
+// otherType replaces a script type that is not accepted.
 const otherType = "other"
 
-// newMeter registers the metrics; without a registry they only count.
+// newMeter makes the metrics, and registers them unless reg is nil.
 func newMeter(reg prometheus.Registerer, methods []string, types map[hero.ScriptType]bool) (*meter, error) {
 	m := &meter{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -75,7 +73,7 @@ func (m *meter) observe(method string, took time.Duration, err error) {
 	}
 }
 
-// created counts a job that was not there before.
+// created counts a new job.
 func (m *meter) created(t hero.ScriptType) {
 	label := string(t)
 	if !m.types[t] {

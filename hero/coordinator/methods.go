@@ -2,24 +2,19 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 
 	"edda/hero/jsonrpc"
 )
 
-// methods are all that the coordinator serves: the server and its OpenRPC
-// document are made from them.
+// methods returns all methods of the coordinator. The server and its OpenRPC document are
+// made from them.
 func (c *Coordinator) methods() []jsonrpc.Method {
-	var out []jsonrpc.Method
-	for _, group := range [][]jsonrpc.Method{
-		c.actorMethods(), c.contextMethods(), c.runnerMethods(), c.jobMethods(), c.flowMethods(), c.messageMethods(),
-	} {
-		out = append(out, group...)
-	}
-	return out
+	return slices.Concat(c.actorMethods(), c.contextMethods(), c.runnerMethods(), c.jobMethods(), c.flowMethods(), c.messageMethods())
 }
 
-// callerParams is in the parameters of every call: callerParams makes it, where the server has no
-// tokens. actor_id goes first, for where caller_id is a part of a key.
+// callerParams names the caller of a call to a server without tokens. actor_id goes before
+// caller_id, which may be a part of the object's key.
 type callerParams struct {
 	ActorID  uint32 `json:"actor_id,omitempty"`
 	CallerID uint32 `json:"caller_id,omitempty"`
@@ -48,14 +43,20 @@ type owned struct {
 
 func (p owned) caller() callerParams { return callerParams{ActorID: p.ActorID, CallerID: p.CallerID} }
 
-// listing asks for a page of the objects of a context.
-type listing struct {
+// globalList asks for a page of actors or contexts.
+type globalList struct {
+	page
+	callerParams
+}
+
+// contextList asks for a page of the objects of a context.
+type contextList struct {
 	ContextID uint32 `json:"context_id"`
 	page
 	callerParams
 }
 
-// define makes a method whose calls have a deadline and documented errors.
+// define makes a method whose calls have a deadline and answer documented errors.
 func define[P, R any](c *Coordinator, name, summary, wrapper string, errors []int, call func(context.Context, P) (R, error)) jsonrpc.Method {
 	o := jsonrpc.MethodOptions{Wrapper: wrapper, Errors: append([]int{jsonrpc.InvalidParams, jsonrpc.StorageError, jsonrpc.PermissionDenied}, errors...)}
 	return jsonrpc.Define(name, summary, o, func(ctx context.Context, p P) (R, error) {
@@ -66,7 +67,35 @@ func define[P, R any](c *Coordinator, name, summary, wrapper string, errors []in
 	})
 }
 
-// Methods are the names of all methods, rpc.discover among them.
+// Methods returns the names of all methods, rpc.discover among them.
 func Methods() []string {
 	return append(names((&Coordinator{}).methods()), "rpc.discover")
+}
+
+// loadOwned loads an object whose key has its creator, for a caller that may read it.
+func loadOwned[T any](ctx context.Context, c *Coordinator, p owned, load func(ctx context.Context, context, caller, id uint32) (T, error), redact func(redaction, T) T) (object T, err error) {
+	if err := c.seeOwned(ctx, p, mayRead()); err != nil {
+		return object, err
+	}
+	v, err := c.redaction(ctx, p.ContextID, p.caller())
+	if err != nil {
+		return object, err
+	}
+	object, err = load(ctx, p.ContextID, p.CallerID, p.ID)
+	return redact(v, object), err
+}
+
+// remove deletes an object of a context under the context's lock, for an admin. invalid is
+// the error of the call's parameters.
+func (c *Coordinator) remove(ctx context.Context, id uint32, w callerParams, invalid error, del func() error) (bool, error) {
+	if invalid != nil {
+		return false, invalid
+	}
+	unlock, err := c.enter(ctx, id, w, mayAdmin())
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	err = del()
+	return err == nil, err
 }

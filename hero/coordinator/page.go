@@ -3,19 +3,18 @@ package coordinator
 import (
 	"slices"
 	"strconv"
-	"strings"
 
 	"edda/hero"
 	"edda/hero/redisdb"
 )
 
-// The bounds of one page of a list: an answer that a client can take in at once.
+// The bounds of one page of a list.
 const (
 	pageDefault = 1000
 	pageMost    = 10000
 )
 
-// page is a part of a list.
+// page selects a part of a list.
 type page struct {
 	Offset uint32 `json:"offset,omitempty"`
 	Limit  uint32 `json:"limit,omitempty"` // 1000 when 0
@@ -28,8 +27,7 @@ func (p page) check() error {
 	return nil
 }
 
-// cut takes the page out of the whole list; it is never nil, so that JSON shows
-// a list.
+// cut returns the page of the list, shown. It is never nil, so that JSON has a list.
 func cut[T any](p page, all []T, show func(T) T) []T {
 	if p.Limit == 0 {
 		p.Limit = pageDefault
@@ -43,35 +41,41 @@ func cut[T any](p page, all []T, show func(T) T) []T {
 	return out
 }
 
-// withUnreadable adds to a list the objects whose hashes cannot be read, each with its
-// ids and why: one hash that another program broke hides no other, and is seen.
-func withUnreadable[T any](c *Coordinator, all []T, err error, name func(e *hero.FieldError) T, compare func(a, b T) int) ([]T, error) {
+// withUnreadable adds to a list the objects whose hashes cannot be read, each with its ids
+// and the reason: a hash that another program broke does not hide the others.
+func withUnreadable[T hero.Object](c *Coordinator, context uint32, all []T, err error, read func(string, map[string]string) (T, error), reason func(*T) *string) ([]T, error) {
 	broken, err := redisdb.Unreadable(err)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range broken {
-		c.unreadable.Failed(e)
-		all = append(all, name(e))
+		all = append(all, stub(c, context, e, read, reason))
 	}
 	if len(broken) > 0 {
-		slices.SortFunc(all, compare)
+		slices.SortFunc(all, func(a, b T) int { return hero.CompareKeys(a.Key(), b.Key()) })
 	}
 	return all, nil
 }
 
-// idsOf are the ids that a key of two ids, or of one, names.
-func idsOf(key string) (first, second uint32) {
-	var ids [2]uint32
-	for i, word := range strings.Split(key, ":")[1:] {
-		if n, err := strconv.ParseUint(word, 10, 32); err == nil && i < len(ids) {
-			ids[i] = uint32(n)
-		}
+// stub returns an object whose hash cannot be read: its ids, the status error, and the
+// reason, which it logs.
+func stub[T hero.Object](c *Coordinator, context uint32, e *hero.FieldError, read func(string, map[string]string) (T, error), reason func(*T) *string) T {
+	c.unreadable.Failed(e)
+	ids := hero.KeyIDs(e.Key)
+	h := map[string]string{"id": decimal(ids[0]), "context_id": decimal(context), "status": "error"}
+	if ids[1] != 0 { // <kind>:<caller_id>:<id>
+		h["caller_id"], h["id"] = decimal(ids[0]), decimal(ids[1])
 	}
-	return ids[0], ids[1]
+	o, _ := read(e.Key, h) // a flow's creator is missing
+	*reason(&o) = e.Error()
+	return o
 }
 
-// show makes lists and maps that JSON shows as such, not as null.
+func decimal(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+func same[T any](v T) T { return v }
+
+// list and dict have JSON write an empty list or map instead of null.
 func list[T any](l []T) []T {
 	if l == nil {
 		return []T{}

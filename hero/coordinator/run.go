@@ -13,13 +13,11 @@ import (
 )
 
 type prerequisite struct {
-	ContextID uint32 `json:"context_id"`
-	ID        uint32 `json:"id"`
-	Name      string `json:"name"`
-	callerParams
+	in
+	Name string `json:"name"`
 }
 
-// runMethods are those that run flows.
+// runMethods are the methods that run flows.
 func (c *Coordinator) runMethods() []jsonrpc.Method {
 	return []jsonrpc.Method{
 		define(c, "flow.dag", "The flow's graph and how far it is. Readers, executors and admins may.", "", []int{jsonrpc.NotFound, jsonrpc.DagError}, c.dagOf),
@@ -43,14 +41,14 @@ func (c *Coordinator) startFlow(ctx context.Context, p in) (bool, error) {
 	return started, err
 }
 
-// begin starts the flow under the lock of its context.
+// begin starts the flow, under the lock of its context.
 func (c *Coordinator) begin(ctx context.Context, p in) (bool, error) {
 	unlock, err := c.locks.lock(ctx, p.ContextID)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	f, err := c.loadedFlow(ctx, p.ContextID, p.ID) // as it is under the lock
+	f, err := c.loadedFlow(ctx, p.ContextID, p.ID) // again, under the lock
 	if err != nil {
 		return false, err
 	}
@@ -70,13 +68,13 @@ func (c *Coordinator) begin(ctx context.Context, p in) (bool, error) {
 	return c.flows.Start(ctx, d)
 }
 
-// definition reads the flow's jobs, which are its creator's.
+// definition reads the flow's jobs, which belong to its creator.
 func (c *Coordinator) definition(ctx context.Context, f hero.Flow) (flow.Definition, error) {
 	var jobs []hero.Job
 	for _, id := range f.Jobs {
 		j, err := c.db.Job(ctx, f.ContextID, f.CallerID, id)
 		if errors.Is(err, redisdb.ErrNotFound) {
-			continue // the definition names all that are missing
+			continue // Define names all that are missing
 		}
 		if err != nil {
 			return flow.Definition{}, err
@@ -86,7 +84,7 @@ func (c *Coordinator) definition(ctx context.Context, f hero.Flow) (flow.Definit
 	return flow.Define(f, jobs)
 }
 
-// dagOf shows what runs or ran; before that, what would.
+// dagOf returns the graph of a flow that was started, else the one that a start would run.
 func (c *Coordinator) dagOf(ctx context.Context, p in) (flow.Graph, error) {
 	f, err := c.seenFlow(ctx, p, mayRead())
 	if err != nil {
@@ -121,7 +119,7 @@ func (c *Coordinator) met(ctx context.Context, p prerequisite) ([]uint32, error)
 	if err := checkWord("name", p.Name, maxName); err != nil {
 		return nil, err
 	}
-	s, ran, err := c.run(ctx, in{ContextID: p.ContextID, ID: p.ID, callerParams: p.callerParams}, mayExecute())
+	s, ran, err := c.run(ctx, p.in, mayExecute())
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +133,7 @@ func (c *Coordinator) met(ctx context.Context, p prerequisite) ([]uint32, error)
 	return list(ready), err
 }
 
-// awaited are the names of the flow's prerequisites.
+// awaited returns the names of the flow's prerequisites.
 func awaited(s flow.State) []string {
 	var names []string
 	for _, n := range s.Definition.Nodes {
@@ -145,7 +143,7 @@ func awaited(s flow.State) []string {
 	return slices.Compact(names)
 }
 
-// run is the state of a flow that the caller has the right to.
+// run returns the state of a flow, for a caller that has the right.
 func (c *Coordinator) run(ctx context.Context, p in, r right) (flow.State, bool, error) {
 	if _, err := c.seenFlow(ctx, p, r); err != nil {
 		return flow.State{}, false, err

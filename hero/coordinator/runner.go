@@ -10,7 +10,7 @@ import (
 	"edda/hero/redisdb"
 )
 
-type runnerGiven struct {
+type runnerParams struct {
 	ContextID uint32      `json:"context_id"`
 	Runner    hero.Runner `json:"runner"`
 	callerParams
@@ -26,7 +26,7 @@ func (c *Coordinator) runnerMethods() []jsonrpc.Method {
 	}
 }
 
-func (c *Coordinator) createRunner(ctx context.Context, p runnerGiven) (hero.Runner, error) {
+func (c *Coordinator) createRunner(ctx context.Context, p runnerParams) (hero.Runner, error) {
 	if err := checkRunner(p.Runner); err != nil {
 		return hero.Runner{}, err
 	}
@@ -42,7 +42,7 @@ func (c *Coordinator) createRunner(ctx context.Context, p runnerGiven) (hero.Run
 		}
 		p.Runner.Secret = stored.Secret
 	}
-	p.Runner.CreatedAt = 0 // the server sets times
+	p.Runner.CreatedAt = 0 // the server sets the times
 	if err := c.db.PutRunner(ctx, p.ContextID, p.Runner); err != nil {
 		return hero.Runner{}, err
 	}
@@ -50,24 +50,19 @@ func (c *Coordinator) createRunner(ctx context.Context, p runnerGiven) (hero.Run
 }
 
 func checkRunner(r hero.Runner) error {
-	if err := checkID("runner.id", r.ID); err != nil {
-		return err
+	err := cmp.Or(
+		checkID("runner.id", r.ID),
+		checkKnown("runner", r.Unknown, "a runner has id, pubkey, address, topic, local, secret and type"),
+		checkWord("runner.pubkey", r.PubKey, maxPubKey),
+		checkWord("runner.address", r.Address, maxAddress),
+		checkWord("runner.topic", r.Topic, maxName),
+		checkWord("runner.secret", r.Secret, maxAddress),
+		checkWord("runner.type", string(r.Type), maxName),
+	)
+	if err == nil && !r.Local && r.PubKey == "" && r.Address == "" {
+		err = invalid("runner.address", "is missing, and so is pubkey: a runner that is not local cannot be reached")
 	}
-	if err := checkKnown("runner", r.Unknown, "a runner has id, pubkey, address, topic, local, secret and type"); err != nil {
-		return err
-	}
-	for _, f := range []struct {
-		name, value string
-		most        int
-	}{{"runner.pubkey", r.PubKey, maxPubKey}, {"runner.address", r.Address, maxAddress}, {"runner.topic", r.Topic, maxName}, {"runner.secret", r.Secret, maxAddress}, {"runner.type", string(r.Type), maxName}} {
-		if err := checkWord(f.name, f.value, f.most); err != nil {
-			return err
-		}
-	}
-	if !r.Local && r.PubKey == "" && r.Address == "" {
-		return invalid("runner.address", "is missing, and so is pubkey: a runner that is not local cannot be reached")
-	}
-	return nil
+	return err
 }
 
 func (c *Coordinator) loadRunner(ctx context.Context, p in) (hero.Runner, error) {
@@ -79,10 +74,7 @@ func (c *Coordinator) loadRunner(ctx context.Context, p in) (hero.Runner, error)
 
 func (c *Coordinator) loadedRunner(ctx context.Context, context, id uint32) (hero.Runner, error) {
 	r, err := c.db.Runner(ctx, context, id)
-	if errors.Is(err, redisdb.ErrNotFound) {
-		return r, notFound(hero.RunnerKey(id), "look with runner.list, or create it with runner.create")
-	}
-	return showRunner(r), err
+	return showRunner(r), orNotFound(err, hero.RunnerKey(id), "look with runner.list, or create it with runner.create")
 }
 
 // showRunner hides the secret.
@@ -91,29 +83,20 @@ func showRunner(r hero.Runner) hero.Runner {
 	return r
 }
 
-func (c *Coordinator) listRunners(ctx context.Context, p listing) ([]hero.Runner, error) {
-	if err := c.browse(ctx, p); err != nil {
+func (c *Coordinator) listRunners(ctx context.Context, p contextList) ([]hero.Runner, error) {
+	if _, err := c.browse(ctx, p); err != nil {
 		return nil, err
 	}
 	all, err := c.db.Runners(ctx, p.ContextID)
-	all, err = withUnreadable(c, all, err, func(e *hero.FieldError) hero.Runner {
-		id, _ := idsOf(e.Key)
-		return hero.Runner{ID: id, Unreadable: e.Error()}
-	}, func(a, b hero.Runner) int { return cmp.Compare(a.ID, b.ID) })
+	all, err = withUnreadable(c, p.ContextID, all, err, hero.ReadRunner, func(r *hero.Runner) *string { return &r.Unreadable })
 	return cut(p.page, all, showRunner), err
 }
 
 func (c *Coordinator) deleteRunner(ctx context.Context, p in) (bool, error) {
-	if err := checkID("id", p.ID); err != nil {
-		return false, err
-	}
-	unlock, err := c.enter(ctx, p.ContextID, p.callerParams, mayAdmin())
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	if _, err := c.loadedRunner(ctx, p.ContextID, p.ID); err != nil {
-		return false, err
-	}
-	return true, c.db.DeleteRunner(ctx, p.ContextID, p.ID)
+	return c.remove(ctx, p.ContextID, p.callerParams, checkID("id", p.ID), func() error {
+		if _, err := c.loadedRunner(ctx, p.ContextID, p.ID); err != nil {
+			return err
+		}
+		return c.db.DeleteRunner(ctx, p.ContextID, p.ID)
+	})
 }

@@ -13,17 +13,17 @@ import (
 	"edda/internal/backoff"
 )
 
-// This file bridges the moment between a flow's step, which is durable at once, and the
-// hash of the job that it dispatches, which the outbox writes after it.
+// A flow's step is durable at once. The outbox writes the hash of the job that it dispatches
+// a moment later. The functions of this file wait for that.
 
 const (
-	// shownWithin bounds waiting for a job's hash to show what its flow decided: the
-	// outbox takes some milliseconds, more where Redis is slow.
+	// shownWithin bounds the wait until a job's hash shows its flow's decision. The outbox
+	// takes some milliseconds, more if Redis is slow.
 	shownWithin = 2 * time.Second
 	shownEvery  = 5 * time.Millisecond
 )
 
-// dispatchedAs is the attempt in which the flow has the job under way; 0 where it has not.
+// dispatchedAs returns the attempt at the job that is in flight in the flow, or 0.
 func dispatchedAs(s flow.State, id uint32) uint32 {
 	if n, ok := s.Node(id); ok && (n.Status == hero.NodeDispatched || n.Status == hero.NodeRunning) {
 		return n.Attempt
@@ -31,8 +31,8 @@ func dispatchedAs(s flow.State, id uint32) uint32 {
 	return 0
 }
 
-// shown waits until the hash of a flow's job shows the attempt that is under way, and returns
-// the job as it is then; false where that did not come in time.
+// shown waits until the hash of a flow's job shows the attempt in flight, and returns the job.
+// It returns false if that does not come in time.
 func (c *Coordinator) shown(ctx context.Context, f hero.Flow, id uint32) (hero.Job, bool, error) {
 	until := time.Now().Add(shownWithin)
 	for {
@@ -57,14 +57,14 @@ func (c *Coordinator) shown(ctx context.Context, f hero.Flow, id uint32) (hero.J
 	}
 }
 
-// startShown waits until the jobs that a flow dispatches first are shown, so that an executor
-// may speak of them. A flow that has begun has begun, whatever comes of this.
+// startShown waits until the hashes of the jobs that a flow dispatches first show it, so that
+// an executor may report on them. It ignores errors: the flow has started.
 func (c *Coordinator) startShown(ctx context.Context, f hero.Flow) {
 	s, ran, err := c.flows.State(ctx, f.ContextID, f.ID)
 	if err != nil || !ran {
 		return
 	}
-	for _, n := range slices.Backward(s.Definition.Nodes) { // they are shown in order: once the last is, all are
+	for _, n := range slices.Backward(s.Definition.Nodes) { // the outbox writes them in order: the last one shows that all are written
 		if dispatchedAs(s, n.ID) > 0 {
 			_, _, _ = c.shown(ctx, f, n.ID)
 			return
@@ -72,8 +72,8 @@ func (c *Coordinator) startShown(ctx context.Context, f hero.Flow) {
 	}
 }
 
-// flowOf is the flow that has the job under way, by what its hash says or, while that is
-// behind, by the flows of the context.
+// flowOf finds the running flow of a job: by the job's hash or, before the outbox has
+// written that, by the flows of the context.
 func (c *Coordinator) flowOf(ctx context.Context, j hero.Job) (f hero.Flow, ok bool, err error) {
 	if j.FlowID != 0 {
 		f = hero.Flow{ID: j.FlowID, CallerID: j.CallerID, ContextID: j.ContextID}
@@ -101,8 +101,8 @@ func (c *Coordinator) flowOf(ctx context.Context, j hero.Job) (f hero.Flow, ok b
 	return f, false, nil
 }
 
-// current reads the job that an executor reports on, as its flow knows it. It waits until
-// Redis shows the attempt that the flow has dispatched: an earlier report would be lost.
+// current reads the job that an executor reports on, once Redis shows the attempt that its
+// flow has dispatched: a report on an earlier one would be lost.
 func (c *Coordinator) current(ctx context.Context, j hero.Job) (hero.Job, error) {
 	f, ok, err := c.flowOf(ctx, j)
 	if err != nil || !ok {

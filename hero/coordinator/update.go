@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,24 +12,25 @@ import (
 )
 
 type jobUpdate struct {
-	ContextID uint32            `json:"context_id"`
-	CallerID  uint32            `json:"caller_id"`
-	ID        uint32            `json:"id"`
-	Status    hero.JobStatus    `json:"status"`
-	Result    map[string]string `json:"result,omitempty"`
-	ActorID   uint32            `json:"actor_id,omitempty"`
+	owned
+	Status hero.JobStatus    `json:"status"`
+	Result map[string]string `json:"result,omitempty"`
 }
 
-// updateJob records what an executor says of a job. The hash comes first, in one
-// atomic step, and the flow hears of it after; a call that fails between the two
-// is to be made again, which does neither twice. It takes no lock: executors of
-// one context do not wait for each other.
+// updateJob records an executor's report on a job: in the job's hash, by one atomic step, and
+// then in its flow. A call that failed in between may be repeated, which does neither
+// twice. It takes no lock: executors of one context do not wait for each other.
 func (c *Coordinator) updateJob(ctx context.Context, p jobUpdate) (hero.Job, error) {
-	of := owned{ContextID: p.ContextID, CallerID: p.CallerID, ID: p.ID, ActorID: p.ActorID}
-	if err := checkUpdate(of, p); err != nil {
+	if err := p.check(); err != nil {
 		return hero.Job{}, err
 	}
-	if err := c.see(ctx, in{ContextID: p.ContextID, ID: p.ID, callerParams: of.caller()}, mayExecute()); err != nil {
+	if p.Status == "" {
+		return hero.Job{}, invalid("status", "is missing: want started, finished or error")
+	}
+	if err := checkResult("result", p.Result); err != nil {
+		return hero.Job{}, err
+	}
+	if err := c.seeOwned(ctx, p.owned, mayExecute()); err != nil {
 		return hero.Job{}, err
 	}
 	before, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
@@ -45,37 +47,20 @@ func (c *Coordinator) updateJob(ctx context.Context, p jobUpdate) (hero.Job, err
 	if err != nil {
 		return hero.Job{}, err
 	}
-	return showJob(after), c.tellFlow(ctx, after)
-}
-
-func checkUpdate(of owned, p jobUpdate) error {
-	if err := of.check(); err != nil {
-		return err
-	}
-	if p.Status == "" {
-		return invalid("status", "is missing: want started, finished or error")
-	}
-	return checkResult("result", p.Result)
+	return after, c.tellFlow(ctx, after)
 }
 
 type jobMet struct {
-	ContextID uint32 `json:"context_id"`
-	CallerID  uint32 `json:"caller_id"`
-	ID        uint32 `json:"id"`
-	Name      string `json:"name"`
-	ActorID   uint32 `json:"actor_id,omitempty"`
+	owned
+	Name string `json:"name"`
 }
 
-// metJob notes that a prerequisite holds. A job of a flow waits in its flow.
+// metJob records that a prerequisite holds. A job of a flow waits in its flow.
 func (c *Coordinator) metJob(ctx context.Context, p jobMet) (hero.Job, error) {
-	of := owned{ContextID: p.ContextID, CallerID: p.CallerID, ID: p.ID, ActorID: p.ActorID}
-	if err := of.check(); err != nil {
+	if err := cmp.Or(p.check(), checkWords("name", []string{p.Name}, maxName)); err != nil {
 		return hero.Job{}, err
 	}
-	if err := checkWords("name", []string{p.Name}, maxName); err != nil {
-		return hero.Job{}, err
-	}
-	if err := c.see(ctx, in{ContextID: p.ContextID, ID: p.ID, callerParams: of.caller()}, mayExecute()); err != nil {
+	if err := c.seeOwned(ctx, p.owned, mayExecute()); err != nil {
 		return hero.Job{}, err
 	}
 	j, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
@@ -87,12 +72,11 @@ func (c *Coordinator) metJob(ctx context.Context, p jobMet) (hero.Job, error) {
 	case !slices.Contains(j.Prerequisites, p.Name):
 		return hero.Job{}, invalid("name", "is none of the job's prerequisites: %v", j.Prerequisites)
 	}
-	j, err = c.db.MeetJob(ctx, p.ContextID, p.CallerID, p.ID, p.Name)
-	return showJob(j), err
+	return c.db.MeetJob(ctx, p.ContextID, p.CallerID, p.ID, p.Name)
 }
 
-// tellFlow reports the job to the flow that dispatched it. It says the same of
-// the same step, however often it is called.
+// tellFlow reports the job to the flow that dispatched it. A repeated call sends the same
+// report.
 func (c *Coordinator) tellFlow(ctx context.Context, j hero.Job) error {
 	status, ok := map[hero.JobStatus]hero.NodeStatus{
 		hero.JobStarted: hero.NodeRunning, hero.JobFinished: hero.NodeCompleted, hero.JobError: hero.NodeFailed,

@@ -16,36 +16,35 @@ import (
 )
 
 const (
-	// lookEvery is how often the jobs of running flows are looked at. Results come
-	// by messages; this finds those of runners that write nothing but the hash.
+	// lookEvery is the interval of looks at the jobs of running flows. Results come by
+	// messages; a look finds those of runners that only write the hash.
 	lookEvery = time.Second
-	// maxLooked bounds the jobs of one look, so that a wide flow costs no more of them
-	// than a small one; the next look goes on behind it.
+	// maxLooked bounds the jobs of one look, so that a wide flow costs no more than a small
+	// one. The next look continues after them.
 	maxLooked = 256
 )
 
-// Running lists the flows that are under way. It stops at visit's error.
+// Running visits the states of running flows. It stops at visit's error.
 type Running interface {
 	Running(ctx context.Context, visit func(flow.State) error) error
 }
 
-// Reports takes what a look has found. See Flows.
+// Reports takes the reports that a look makes. See Flows.
 type Reports interface {
 	Report(ctx context.Context, r hero.Report) error
 }
 
-// Watch looks at the jobs that flows wait for, and tells the flows what the
-// hashes say.
+// Watch reads the hashes of the jobs that flows wait for, and reports news to the flows.
 type Watch struct {
 	db      *redisdb.DB
 	running Running
 	flows   Reports
 	log     *zap.Logger
 
-	next int // where the next look begins among the jobs that are waited for
+	next int // the index of the next look among all jobs in flight
 }
 
-// NewWatch makes a watch; it looks at nothing before Run.
+// NewWatch makes a watch, to be run by Run.
 func NewWatch(db *redisdb.DB, running Running, flows Reports, log *zap.Logger) *Watch {
 	if log == nil {
 		log = zap.NewNop()
@@ -106,8 +105,7 @@ func (w *Watch) runOnce(ctx context.Context) error {
 	return nil
 }
 
-// look reads the statuses of the jobs of one context, and the whole job where its status
-// is news.
+// look reads the statuses of some jobs of one context, and a whole job if its status is news.
 func (w *Watch) look(ctx context.Context, in uint32, jobs []waitedFor) error {
 	keys := make([]string, len(jobs))
 	for i, a := range jobs {
@@ -119,7 +117,7 @@ func (w *Watch) look(ctx context.Context, in uint32, jobs []waitedFor) error {
 	}
 	for i, a := range jobs {
 		p := seen[i]
-		if _, news := said(p.Status, a.at); !news || p.FlowID != a.d.FlowID || p.Attempt != a.at.Attempt {
+		if _, news := newsOf(p.Status, a.at); !news || p.FlowID != a.d.FlowID || p.Attempt != a.at.Attempt {
 			continue
 		}
 		if err := w.job(ctx, a.d, a.node, a.at); err != nil {
@@ -129,17 +127,17 @@ func (w *Watch) look(ctx context.Context, in uint32, jobs []waitedFor) error {
 	return nil
 }
 
-// job reports what a hash says of the attempt that the flow waits for.
+// job reports the status in a job's hash, if it is news of the attempt in flight.
 func (w *Watch) job(ctx context.Context, d flow.Definition, n flow.Node, at flow.NodeState) error {
 	j, err := w.db.Job(ctx, d.ContextID, n.CallerID, n.ID)
 	broken := (*hero.FieldError)(nil)
 	if errors.Is(err, redisdb.ErrNotFound) || errors.As(err, &broken) {
-		return nil // the node's timeout settles it
+		return nil // the node's timeout ends it
 	}
 	if err != nil {
 		return err
 	}
-	status, news := said(j.Status, at)
+	status, news := newsOf(j.Status, at)
 	if !news || j.FlowID != d.FlowID || j.Attempt != at.Attempt {
 		return nil
 	}
@@ -153,8 +151,8 @@ func (w *Watch) job(ctx context.Context, d flow.Definition, n flow.Node, at flow
 	return err
 }
 
-// said is what a job's hash says that its flow does not know.
-func said(now hero.JobStatus, at flow.NodeState) (hero.NodeStatus, bool) {
+// newsOf returns the status of a job's hash as the node's, if its flow does not know it yet.
+func newsOf(now hero.JobStatus, at flow.NodeState) (hero.NodeStatus, bool) {
 	switch {
 	case now == hero.JobFinished:
 		return hero.NodeCompleted, true

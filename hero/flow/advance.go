@@ -10,7 +10,7 @@ import (
 	"edda/hero"
 )
 
-// step is one input under way, on a copy of the state.
+// step applies one input to a copy of the state, and collects the acts.
 type step struct {
 	State
 	now  time.Time
@@ -25,7 +25,7 @@ func (s State) begin(now time.Time) *step {
 
 func (s *step) done() (State, []Act) { return s.State, s.acts }
 
-// Start begins a flow that was only defined. Its Base may be set before.
+// Start starts a flow that is only defined. Its Base may be set before.
 func (s State) Start(now time.Time) (State, []Act) {
 	if s.Status != hero.FlowDispatched {
 		return s, nil
@@ -42,8 +42,8 @@ func (s State) Start(now time.Time) (State, []Act) {
 	return r.done()
 }
 
-// Report takes what became of a node. One of an older attempt, or of a node that
-// has ended or was never dispatched, changes nothing: taken is false.
+// Report applies a report on a node. A report of an older attempt, or of a node that has
+// ended or was never dispatched, changes nothing: taken is false.
 func (s State) Report(now time.Time, report hero.Report) (next State, acts []Act, taken bool) {
 	i, ok := s.Definition.find(report.Node)
 	if !ok || s.Ended() || !s.Nodes[i].inFlight() || report.Attempt != 0 && report.Attempt != s.Nodes[i].Attempt {
@@ -57,7 +57,7 @@ func (s State) Report(now time.Time, report hero.Report) (next State, acts []Act
 		r.end(i, hero.NodeCompleted, report.Result)
 	case hero.NodeFailed:
 		r.failed(i, report.Result)
-	default: // the receiver has it: nothing that the state keeps
+	default: // received by the runner, which the state does not record
 		return s, nil, true
 	}
 	r.advance()
@@ -65,7 +65,7 @@ func (s State) Report(now time.Time, report hero.Report) (next State, acts []Act
 	return next, acts, true
 }
 
-// Prerequisite notes that a condition holds, and returns the nodes that it made ready.
+// Prerequisite records that a condition holds, and returns the nodes that it made ready.
 func (s State) Prerequisite(now time.Time, name string) (State, []Act, []uint32) {
 	if s.Ended() || slices.Contains(s.Met, name) || !s.awaits(name) {
 		return s, nil, []uint32{}
@@ -83,13 +83,13 @@ func (s State) Prerequisite(now time.Time, name string) (State, []Act, []uint32)
 	return next, acts, ready
 }
 
-// awaits tells whether any node names the prerequisite: only those are kept, so
-// that the state cannot grow.
+// awaits tells whether any node names the prerequisite. Only those are recorded, so that the
+// state cannot grow.
 func (s State) awaits(name string) bool {
 	return slices.ContainsFunc(s.Definition.Nodes, func(n Node) bool { return slices.Contains(n.Prerequisites, name) })
 }
 
-// Cancel ends the flow now: what waits is cancelled, and what runs is asked to stop.
+// Cancel ends the flow now: it cancels waiting nodes and asks running ones to stop.
 func (s State) Cancel(now time.Time) (State, []Act) {
 	if s.Ended() {
 		return s, nil
@@ -108,7 +108,7 @@ func (s State) Cancel(now time.Time) (State, []Act) {
 	return r.done()
 }
 
-// Tick does what is due at that time.
+// Tick handles the deadlines that have passed.
 func (s State) Tick(now time.Time) (State, []Act) {
 	if s.Ended() || s.Next().IsZero() || s.Next().After(now) {
 		return s, nil
@@ -123,7 +123,7 @@ func (s State) Tick(now time.Time) (State, []Act) {
 	return r.done()
 }
 
-// due is what becomes of a node whose patience has ended.
+// due handles the deadline of a node.
 func (s *step) due(i int) {
 	n := &s.Definition.Nodes[i]
 	switch s.Nodes[i].Status {
@@ -136,14 +136,14 @@ func (s *step) due(i int) {
 	}
 }
 
-// giveUp ends an attempt whose end was not reported: its receiver is asked to
-// stop, so that it is neither waited for nor run beside the next one.
+// giveUp ends an attempt without a report of its end. It asks the receiver to stop, so that
+// the attempt does not run beside the next one.
 func (s *step) giveUp(i int, why string) {
 	s.act(ActStop, i)
 	s.failed(i, map[string]string{hero.ResultError: why})
 }
 
-// advance dispatches what is ready, and ends the flow when nothing is left.
+// advance dispatches ready nodes, and ends the flow when all nodes have ended.
 func (s *step) advance() {
 	if s.Ended() {
 		return
@@ -164,7 +164,7 @@ func (s *step) advance() {
 	s.finish(hero.FlowFinished)
 }
 
-// ready moves a node on that waits for nothing any more.
+// ready dispatches a node if it may run now.
 func (s *step) ready(i int) {
 	n, st := &s.Definition.Nodes[i], &s.Nodes[i]
 	if s.FailedJob != 0 {
@@ -218,7 +218,7 @@ func (s *step) running(i int) {
 	s.act(ActNode, i)
 }
 
-// failed tries the node again while it may be.
+// failed ends an attempt in error, and retries the node if it has retries left.
 func (s *step) failed(i int, result map[string]string) {
 	n, st := s.Definition.Nodes[i], &s.Nodes[i]
 	st.Error = clip(result[hero.ResultError])
@@ -230,7 +230,7 @@ func (s *step) failed(i int, result map[string]string) {
 	st.Due = s.now.Add(pause(st.Attempt - s.Base))
 }
 
-// fail is for good: the first one aborts the flow.
+// fail fails a node for good. The first failure aborts the flow.
 func (s *step) fail(i int, result map[string]string) {
 	if result[hero.ResultError] == "" {
 		result = maps.Clone(result)
@@ -247,7 +247,7 @@ func (s *step) fail(i int, result map[string]string) {
 	s.end(i, hero.NodeFailed, result)
 }
 
-// abort cancels what waits: nothing new is dispatched after a failure.
+// abort cancels the waiting nodes: a failure stops new dispatches.
 func (s *step) abort() {
 	for i := range s.Nodes {
 		if st := s.Nodes[i].Status; st == hero.NodePending || st == hero.NodeReady {
@@ -256,7 +256,7 @@ func (s *step) abort() {
 	}
 }
 
-// end settles a node; its act carries the result, which the state does not keep.
+// end ends a node. Its act carries the result, which the state does not keep.
 func (s *step) end(i int, status hero.NodeStatus, result map[string]string) {
 	s.Nodes[i].Status = status
 	s.Nodes[i].Due = time.Time{}

@@ -9,15 +9,15 @@ import (
 	"edda/hero"
 )
 
-// The bounds of one flow. Its definition is written whole when it starts, and one
-// change set holds half a megabyte.
+// The bounds of one flow. Its start writes the definition in one change set, which holds half
+// a megabyte.
 const (
 	MaxNodes      = 1000
 	MaxDefinition = 192 << 10 // bytes as JSON
 )
 
-// Definition is what a flow is to do, as it was when it started: a later change
-// of the objects in Redis changes nothing.
+// Definition is the graph of a flow as it was when the flow started. A later change of the
+// objects in Redis does not affect it.
 type Definition struct {
 	FlowID    uint32 `json:"flow_id"`
 	CallerID  uint32 `json:"caller_id"`
@@ -25,7 +25,7 @@ type Definition struct {
 	Nodes     []Node `json:"nodes"` // by id
 }
 
-// Node is one job of a definition. The script is not here: it stays in the job.
+// Node is one job of a definition. The script stays in the job.
 type Node struct {
 	ID            uint32          `json:"id"`
 	CallerID      uint32          `json:"caller_id"` // of the job: half of its key
@@ -33,13 +33,13 @@ type Node struct {
 	Prerequisites []string        `json:"prerequisites,omitempty"`
 	SupervisorURL string          `json:"supervisor_url,omitempty"`
 	ScriptType    hero.ScriptType `json:"script_type"`
-	Timeout       uint32          `json:"timeout,omitempty"`       // of its execution, in seconds; 0 means DefaultTimeout
-	QueueTimeout  uint32          `json:"queue_timeout,omitempty"` // of its waiting, in seconds; 0 means hero.DefaultQueueTimeout
+	Timeout       uint32          `json:"timeout,omitempty"`       // of the execution, in seconds; 0 means DefaultTimeout
+	QueueTimeout  uint32          `json:"queue_timeout,omitempty"` // of each wait, in seconds; 0 means hero.DefaultQueueTimeout
 	Retries       uint8           `json:"retries,omitempty"`
 }
 
-// Define makes the definition of a flow from its jobs. What f.Nodes say of a
-// node goes before what its job says. The error is a *GraphError.
+// Define makes the definition of a flow from its jobs. f.Nodes override the jobs. The error is
+// a *GraphError.
 func Define(f hero.Flow, jobs []hero.Job) (Definition, error) {
 	d := Definition{FlowID: f.ID, CallerID: f.CallerID, ContextID: f.ContextID}
 	byID := map[uint32]hero.Job{}
@@ -56,13 +56,13 @@ func Define(f hero.Flow, jobs []hero.Job) (Definition, error) {
 		d.Nodes = append(d.Nodes, node(j, f.Nodes))
 	}
 	if len(missing) > 0 {
-		return Definition{}, missingJobs(missing)
+		return Definition{}, &GraphError{Why: "jobs of the flow do not exist: create them first", Nodes: slices.Compact(slices.Sorted(slices.Values(missing)))}
 	}
 	slices.SortFunc(d.Nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
 	return d, d.check(f.Nodes)
 }
 
-// ids are the flow's jobs; a flow that was given as nodes alone has theirs.
+// ids returns the flow's jobs, or those of its nodes if it has no list of jobs.
 func ids(f hero.Flow) []uint32 {
 	if len(f.Jobs) > 0 {
 		return f.Jobs
@@ -96,7 +96,7 @@ func node(j hero.Job, said []hero.FlowNode) Node {
 	return n
 }
 
-// check refuses a graph that could never end, or is too large to keep.
+// check refuses a graph that cannot end, or is too large.
 func (d Definition) check(said []hero.FlowNode) error {
 	if len(d.Nodes) == 0 {
 		return &GraphError{Why: "the flow has no jobs"}
@@ -146,13 +146,13 @@ func (d Definition) repeated() []uint32 {
 	return slices.Compact(out)
 }
 
-// find is the place of a node, which is in the order of ids.
+// find returns the index of a node. Nodes are sorted by id.
 func (d Definition) find(id uint32) (int, bool) {
-	i := sort.Search(len(d.Nodes), func(i int) bool { return d.Nodes[i].ID >= id }) // which copies no node
+	i := sort.Search(len(d.Nodes), func(i int) bool { return d.Nodes[i].ID >= id }) // unlike slices.BinarySearchFunc it copies no node
 	return i, i < len(d.Nodes) && d.Nodes[i].ID == id
 }
 
-// index finds nodes by their ids, also where one is there twice.
+// index maps ids to the indexes of nodes. Nodes need not be unique.
 func (d Definition) index() map[uint32]int {
 	at := make(map[uint32]int, len(d.Nodes))
 	for i, n := range d.Nodes {
@@ -161,9 +161,8 @@ func (d Definition) index() map[uint32]int {
 	return at
 }
 
-// Resume is the flow before it starts once more after an earlier run that ended
-// in error: what that run completed stays so, and has its result, and what was
-// met still is.
+// Resume returns the flow before its restart after a run that ended in error. Completed
+// nodes stay completed, and met prerequisites stay met.
 func (d Definition) Resume(before State) State {
 	s := d.State()
 	s.Base, s.Met = before.Base+MaxAttempts, slices.Clone(before.Met)
@@ -175,7 +174,7 @@ func (d Definition) Resume(before State) State {
 	return s
 }
 
-// State is the flow before it starts: every node pending.
+// State returns the flow before it starts: every node is pending.
 func (d Definition) State() State {
 	s := State{Definition: d, Status: hero.FlowDispatched, Nodes: make([]NodeState, len(d.Nodes))}
 	for i := range s.Nodes {

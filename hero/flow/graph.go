@@ -9,12 +9,12 @@ import (
 	"edda/hero"
 )
 
-// GraphError says why a flow's graph cannot run.
+// GraphError tells why a flow's graph cannot run.
 type GraphError struct {
-	Why   string   // may have one %d, for N
+	Why   string   // may contain one %d, for N
 	N     int      `json:",omitempty"`
-	Nodes []uint32 `json:",omitempty"` // which jobs, where that helps
-	// Cycle is the way round, its first id again at the end.
+	Nodes []uint32 `json:",omitempty"` // the jobs in question
+	// Cycle lists the jobs of a cycle; its first id is also its last.
 	Cycle []uint32 `json:",omitempty"`
 }
 
@@ -47,72 +47,63 @@ func join(ids []uint32, sep string) string {
 	return strings.Join(words, sep)
 }
 
-func missingJobs(ids []uint32) error {
-	return &GraphError{Why: "jobs of the flow do not exist: create them first", Nodes: slices.Compact(slices.Sorted(slices.Values(ids)))}
-}
-
-// cycle finds a way from a node back to itself; nil when there is none. It
-// walks with a stack of its own: a chain may be as long as the flow.
+// cycle returns the ids of a cycle, its first id also at the end, or nil if there is none. It
+// is a depth-first search with its own stack, because a chain may be as long as the flow.
 func (d Definition) cycle() []uint32 {
 	at := d.index()
 	const (
 		fresh = iota
-		open  // on the way
+		open  // on the path
 		done
 	)
 	mark := make([]int, len(d.Nodes))
-	next := make([]int, len(d.Nodes)) // dependency to look at
+	next := make([]int, len(d.Nodes)) // the next dependency to visit
 	for i := range d.Nodes {
 		if mark[i] == done {
 			continue
 		}
-		way := []int{i}
+		path := []int{i}
 		mark[i] = open
-		for len(way) > 0 {
-			top := way[len(way)-1]
+		for len(path) > 0 {
+			top := path[len(path)-1]
 			if next[top] == len(d.Nodes[top].Depends) {
 				mark[top] = done
-				way = way[:len(way)-1]
+				path = path[:len(path)-1]
 				continue
 			}
 			dep := at[d.Nodes[top].Depends[next[top]]]
 			next[top]++
 			switch mark[dep] {
 			case open:
-				return d.round(way, dep)
+				var out []uint32
+				for _, i := range append(path[slices.Index(path, dep):], dep) {
+					out = append(out, d.Nodes[i].ID)
+				}
+				return out
 			case fresh:
 				mark[dep] = open
-				way = append(way, dep)
+				path = append(path, dep)
 			}
 		}
 	}
 	return nil
 }
 
-// round is the part of the way that begins and ends at the node.
-func (d Definition) round(way []int, at int) []uint32 {
-	var out []uint32
-	for _, i := range way[slices.Index(way, at):] {
-		out = append(out, d.Nodes[i].ID)
-	}
-	return append(out, d.Nodes[at].ID)
-}
-
-// Graph is a flow as flow.dag shows it. All lists are in ascending order.
+// Graph is the answer of flow.dag. All lists are in ascending order.
 type Graph struct {
 	FlowID    uint32 `json:"flow_id"`
 	CallerID  uint32 `json:"caller_id"`
 	ContextID uint32 `json:"context_id"`
-	// Nodes by job id, in decimal.
+	// Nodes is by job id, in decimal.
 	Nodes        map[string]GraphNode `json:"nodes"`
 	Edges        [][2]uint32          `json:"edges"`         // dependency, dependent
 	ReverseEdges [][2]uint32          `json:"reverse_edges"` // dependent, dependency
 	Roots        []uint32             `json:"roots"`         // depend on nothing
 	Leaves       []uint32             `json:"leaves"`        // nothing depends on them
-	Levels       [][]uint32           `json:"levels"`        // each depends on those before it
+	Levels       [][]uint32           `json:"levels"`        // the nodes of each depend on earlier levels
 	Started      []uint32             `json:"started"`       // dispatched or running
 	Completed    []uint32             `json:"completed"`
-	// FailedJob is the node that aborted the flow; null while there is none.
+	// FailedJob is the node that aborted the flow, or null.
 	FailedJob *uint32 `json:"failed_job"`
 }
 
@@ -124,11 +115,11 @@ type GraphNode struct {
 	SupervisorURL string          `json:"supervisor_url"`
 	NodeStatus    hero.NodeStatus `json:"node_status"`
 	ScriptType    hero.ScriptType `json:"script_type"`
-	Attempt       uint32          `json:"attempt,omitempty"` // dispatches so far
+	Attempt       uint32          `json:"attempt,omitempty"` // the number of dispatches
 	Error         string          `json:"error,omitempty"`   // of the last attempt that failed
 }
 
-// Graph shows the state.
+// Graph returns the graph and the progress of its nodes.
 func (s State) Graph() Graph {
 	d := s.Definition
 	g := Graph{
@@ -173,7 +164,7 @@ func (g *Graph) add(n Node, s NodeState, base uint32) {
 	}
 }
 
-// orEmpty makes a list that JSON shows as one.
+// orEmpty has JSON write an empty list instead of null.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -181,7 +172,7 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// levels puts each node one level after the last one it depends on.
+// levels puts each node one level after the last of its dependencies.
 func (d Definition) levels() [][]uint32 {
 	at := d.index()
 	level := make([]int, len(d.Nodes))
@@ -211,7 +202,7 @@ func (d Definition) levels() [][]uint32 {
 	for i := range out {
 		out[i] = []uint32{} // a list for JSON, not null
 	}
-	for i, n := range d.Nodes { // by id, so each level is too
+	for i, n := range d.Nodes { // sorted by id, and so is each level
 		out[level[i]] = append(out[level[i]], n.ID)
 	}
 	return out

@@ -9,34 +9,33 @@ import (
 	"edda/hero"
 )
 
-// Between two steps a state is kept as a head, which has the same size for every
-// flow, and as parts, so that a step writes only the changed ones: what one job
-// costs does not grow with the flow.
+// A state is stored as a head, whose size is the same for every flow, and as parts. A step
+// writes only the changed parts: the cost of a job does not grow with the flow.
 
 const (
-	// nodesInPart is how many nodes one part has: a step writes a few hundred bytes, and
-	// a flow of a thousand jobs is read in some hundred rows.
+	// nodesInPart is the number of nodes in a part: a step writes a few hundred bytes, and a
+	// flow of a thousand jobs takes about a hundred rows.
 	nodesInPart = 8
-	// metInPart is how many names of prerequisites one part has.
+	// metInPart is the number of prerequisites in a part.
 	metInPart = 8
-	// The numbers of the first part of each kind; the definition is part 0.
+	// firstNodes and firstMet number the first part of each kind. Part 0 is the definition.
 	firstNodes, firstMet = 1, 1 << 16
 )
 
-// Part is a part of a state; without data it is to be removed.
+// Part is a part of a state. One without data is to be removed.
 type Part struct {
 	N    uint64
 	Data json.RawMessage
 }
 
-// Head is what a state says without its parts.
+// Head is a state without its parts.
 type Head struct {
 	FlowID    uint32                  `json:"flow_id"`
 	CallerID  uint32                  `json:"caller_id"`
 	ContextID uint32                  `json:"context_id"`
 	Status    hero.FlowStatus         `json:"status"`
 	Jobs      int                     `json:"jobs"`
-	Nodes     map[hero.NodeStatus]int `json:"nodes"` // how many stand where
+	Nodes     map[hero.NodeStatus]int `json:"nodes"` // the number in each status
 	FailedJob uint32                  `json:"failed_job,omitempty"`
 	Reason    string                  `json:"reason,omitempty"`
 	Base      uint32                  `json:"base,omitempty"`
@@ -50,8 +49,8 @@ type packedNode struct {
 	Error   string          `json:"e,omitempty"`
 }
 
-// Pack gives the state's head, the parts in which it differs from another state, and
-// how many parts it has. No other state, which is nil, has no parts.
+// Pack returns the state's head, the parts that differ from an earlier state, which may be
+// nil, and the number of its parts.
 func (s State) Pack(was *State) (head json.RawMessage, changed []Part, parts int, err error) {
 	if was == nil {
 		was = &State{}
@@ -79,7 +78,7 @@ func (s State) head() Head {
 		FlowID: s.Definition.FlowID, CallerID: s.Definition.CallerID, ContextID: s.Definition.ContextID, Status: s.Status,
 		Jobs: len(s.Nodes), Nodes: map[hero.NodeStatus]int{}, FailedJob: s.FailedJob, Reason: s.Reason, Base: s.Base,
 	}
-	for i := 0; i < len(s.Nodes); { // neighbours mostly stand alike
+	for i := 0; i < len(s.Nodes); { // neighbours mostly have the same status
 		status, from := s.Nodes[i].Status, i
 		for i < len(s.Nodes) && s.Nodes[i].Status == status {
 			i++
@@ -89,8 +88,8 @@ func (s State) head() Head {
 	return h
 }
 
-// sameDefinition: a flow's definition never changes while it runs, so that one that is
-// not the very same is written again.
+// sameDefinition tells whether both states share one definition, which never changes while a
+// flow runs. Pack writes any other one.
 func sameDefinition(a, b Definition) bool {
 	return a.FlowID == b.FlowID && len(a.Nodes) == len(b.Nodes) && (len(a.Nodes) == 0 || &a.Nodes[0] == &b.Nodes[0])
 }
@@ -105,8 +104,7 @@ func packNodes(nodes []NodeState) any {
 
 func chunks(n, size int) int { return (n + size - 1) / size }
 
-// packed appends the parts of a list that are not as they were, and removes those
-// that it no longer has.
+// packed appends the changed parts of a list, and the removal of those that it no longer has.
 func packed[T comparable](to []Part, first uint64, size int, now, was []T, pack func([]T) any) ([]Part, error) {
 	var err error
 	for i := range chunks(len(now), size) {
@@ -130,7 +128,7 @@ func with(to []Part, n uint64, v any) ([]Part, error) {
 	return append(to, Part{N: n, Data: raw}), err
 }
 
-// Unpack is the state of a head and all of its parts, in the order of their numbers.
+// Unpack returns the state of a head and all of its parts, sorted by number.
 func Unpack(head json.RawMessage, parts []Part) (State, error) {
 	var h Head
 	if err := json.Unmarshal(head, &h); err != nil {
@@ -168,7 +166,7 @@ func (s *State) take(p Part) error {
 	return err
 }
 
-// Size is about how many bytes the state takes in memory.
+// Size estimates the bytes that the state takes in memory.
 func (s State) Size() int {
 	const node, state, edge = 160, 72, 4
 	n := len(s.Nodes) * (node + state)

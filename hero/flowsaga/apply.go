@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// recentIDs is how many event ids a flow remembers, to know a repeated one.
+	// recentIDs bounds the event ids by which a flow knows a repeated event.
 	recentIDs = 64
-	// maxLooks bounds the work of one wake; a new wake follows at once for the others.
+	// maxLooks bounds the deadlines of one wake. The next wake follows at once.
 	maxLooks = 256
 )
 
-// application is one event, or what is due, for one flow.
+// application applies one event, or the passed deadlines, to one flow.
 type application struct {
 	cell edda.Cell
 	out  []edda.Transition
-	// was is the state of the instance read, decoded once.
+	// was is the decoded state of the instance read.
 	read *edda.Instance
 	was  flow.State
 }
@@ -55,7 +55,7 @@ func (a *application) apply(ev edda.Event) {
 	}
 }
 
-// settle records an event that changed nothing.
+// settle records an event that changes nothing.
 func (a *application) settle(ev edda.Event, fate edda.Fate, word, reason string) {
 	a.add(edda.Transition{Event: ev, Fate: fate, Outputs: []edda.Output{{Word: word, Name: nameOf(ev), Reason: reason}}})
 }
@@ -75,8 +75,8 @@ func (a *application) dead(ev edda.Event, reason, why string) {
 	a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: d, Outputs: []edda.Output{{Word: "refused", Name: nameOf(ev), Reason: reason}}})
 }
 
-// start begins a flow. One that runs is left alone; one that ended in error goes
-// on where it failed; one that is finished has its results and stays so.
+// start starts a flow. A flow that ended in error resumes where it failed. A running or
+// finished one does not change.
 func (a *application) start(ev edda.Event) {
 	var d flow.Definition
 	if err := json.Unmarshal(ev.Payload, &d); err != nil {
@@ -100,23 +100,17 @@ func (a *application) start(ev edda.Event) {
 		}
 		state = d.Resume(before)
 	}
-	fresh := a.fresh(ev)
-	next, acts := state.Start(fresh.Updated)
-	a.step(fresh, ev, next, acts)
-}
-
-// fresh is the instance of a flow that starts now.
-func (a *application) fresh(ev edda.Event) *edda.Instance {
 	now := ev.Time.UTC().Truncate(time.Millisecond)
-	in := &edda.Instance{
+	fresh := &edda.Instance{
 		Key: a.cell.Key, Version: version, Hash: hash, Generation: 1, Status: edda.StatusRunning,
 		Started: now, Updated: now, Correlation: ev.Correlation, Trace: ev.Trace,
 	}
-	if prev := a.cell.Instance; prev != nil {
-		in.Generation, in.Revision, in.Recent, in.Armed = prev.Generation+1, prev.Revision, prev.Recent, prev.Armed
-		in.Updated = later(now, prev.Updated)
+	if in != nil {
+		fresh.Generation, fresh.Revision, fresh.Recent, fresh.Armed = in.Generation+1, in.Revision, in.Recent, in.Armed
+		fresh.Updated = later(now, in.Updated)
 	}
-	return in
+	next, acts := state.Start(fresh.Updated)
+	a.step(fresh, ev, next, acts)
 }
 
 func later(a, b time.Time) time.Time {
@@ -126,14 +120,14 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// copyOf is the instance for its next step: what a step changes in place is its own.
+// copyOf returns a copy of the instance, which its next step may change.
 func copyOf(in *edda.Instance, at time.Time) *edda.Instance {
 	out := *in
 	out.Updated = later(at.UTC().Truncate(time.Millisecond), in.Updated)
 	return &out
 }
 
-// advance gives an event to a flow that runs.
+// advance applies an event to a running flow.
 func (a *application) advance(ev edda.Event) {
 	state, err := a.state()
 	if err != nil {
@@ -149,7 +143,7 @@ func (a *application) advance(ev edda.Event) {
 	a.step(in, ev, next, acts)
 }
 
-// decide asks the flow.
+// decide applies an event to the state.
 func decide(s flow.State, now time.Time, ev edda.Event) (flow.State, []flow.Act, error) {
 	switch {
 	case ev.Kind == edda.KindSignal && ev.Type == signalReport:
@@ -179,19 +173,19 @@ type met struct {
 	Name string `json:"name"`
 }
 
-// memo is a flow's state with the instance that it made.
+// memo keeps a flow's state, decoded, with its instance.
 type memo struct{ state *flow.State }
 
-// Size is that of the state.
+// Size returns the size of the state.
 func (m memo) Size() int { return m.state.Size() }
 
-// stateOf reads a flow's state. It is not to be changed.
+// stateOf reads a flow's state. The caller must not change it.
 func stateOf(cell edda.Cell) (s flow.State, err error) {
 	in := cell.Instance
 	switch m, ok := in.Memo.(memo); {
 	case ok:
 		return *m.state, nil
-	case in.Parts == 0: // an older edda wrote it whole
+	case in.Parts == 0: // written whole by an older edda
 		err = json.Unmarshal(in.State, &s)
 	default:
 		parts := make([]flow.Part, len(cell.Parts))
@@ -206,7 +200,7 @@ func stateOf(cell edda.Cell) (s flow.State, err error) {
 	return s, nil
 }
 
-// state is that of the cell.
+// state returns the state of the cell.
 func (a *application) state() (flow.State, error) {
 	if a.read == a.cell.Instance && a.read != nil {
 		return a.was, nil
@@ -218,7 +212,7 @@ func (a *application) state() (flow.State, error) {
 	return s, err
 }
 
-// pack gives the next state's head, and the parts that are not stored as they are.
+// pack returns the next state's head, and the parts that differ from the stored ones.
 func (a *application) pack(next flow.State) (head json.RawMessage, changed []flow.Part, parts int, err error) {
 	if in := a.cell.Instance; in == nil || in.Parts == 0 {
 		return next.Pack(nil)
@@ -230,7 +224,7 @@ func (a *application) pack(next flow.State) (head json.RawMessage, changed []flo
 	return next.Pack(&was)
 }
 
-// step records what one event changed, in an instance that is ours.
+// step records the change of one event, in an instance that the caller made.
 func (a *application) step(in *edda.Instance, ev edda.Event, next flow.State, acts []flow.Act) {
 	head, changed, parts, err := a.pack(next)
 	if err != nil {
@@ -249,7 +243,10 @@ func (a *application) step(in *edda.Instance, ev edda.Event, next flow.State, ac
 		tr.Outputs = []edda.Output{{Word: "guarded", Name: nameOf(ev)}}
 	}
 	if next.Ended() {
-		end(in, next)
+		in.Ended, in.Status, in.Reason = in.Updated, edda.StatusDone, ""
+		if next.Status == hero.FlowError {
+			in.Status, in.Reason = edda.StatusFailed, next.Reason
+		}
 		tr.Outputs = append(tr.Outputs, edda.Output{Word: "end", Name: string(in.Status), Reason: in.Reason})
 	}
 	for _, p := range changed {
@@ -262,9 +259,8 @@ func (a *application) step(in *edda.Instance, ev edda.Event, next flow.State, ac
 	a.add(tr)
 }
 
-// numbered tells whether the event is a report that names its attempt: the
-// same again changes nothing, so that it need not be remembered. There are several of
-// every job.
+// numbered tells whether the event is a report that names its attempt. A repeated one changes
+// nothing, so its id, one of several for each job, need not be kept.
 func numbered(ev edda.Event) bool {
 	var r struct {
 		Attempt uint32 `json:"attempt"`
@@ -272,16 +268,7 @@ func numbered(ev edda.Event) bool {
 	return ev.Kind == edda.KindSignal && ev.Type == signalReport && json.Unmarshal(ev.Payload, &r) == nil && r.Attempt > 0
 }
 
-// end makes the flow's end the instance's.
-func end(in *edda.Instance, s flow.State) {
-	in.Ended = in.Updated
-	in.Status, in.Reason = edda.StatusDone, ""
-	if s.Status == hero.FlowError {
-		in.Status, in.Reason = edda.StatusFailed, s.Reason
-	}
-}
-
-// work is the acts of one step, under an id that the same step always gives.
+// work returns the acts of one step as work, under an id derived from the step.
 func work(in *edda.Instance, ev edda.Event, s flow.State, acts []flow.Act) edda.Work {
 	d := s.Definition
 	b := flow.Batch{FlowID: d.FlowID, CallerID: d.CallerID, ContextID: d.ContextID, Acts: acts}
@@ -290,7 +277,7 @@ func work(in *edda.Instance, ev edda.Event, s flow.State, acts []flow.Act) edda.
 			b.Jobs = append(b.Jobs, hero.JobKey(n.CallerID, n.ID))
 		}
 	}
-	payload, _ := json.Marshal(b) // of strings and numbers alone
+	payload, _ := json.Marshal(b) // strings and numbers always have JSON
 	return edda.Work{
 		ID: saga.CommandID(in.Key, in.Generation, ev.ID, in.Updated, "acts"), Kind: edda.WorkMessage, Name: flow.WorkName,
 		From: in.Key, Payload: payload, Time: in.Updated, Correlation: in.Key.Correlation, Causation: ev.ID, Trace: in.Trace,
@@ -313,7 +300,7 @@ func outputs(acts []flow.Act) []edda.Output {
 	return out
 }
 
-// maxReason bounds what the history keeps of why a node failed.
+// maxReason bounds a node's error in the history, in bytes.
 const maxReason = 200
 
 func clip(s string) string {
@@ -321,4 +308,75 @@ func clip(s string) string {
 		return cut(s, maxReason) + "…"
 	}
 	return s
+}
+
+// wake handles the deadlines up to the horizon, in order, one transition each. The last
+// transition removes the due row that woke the flow, and arms the next one.
+func (a *application) wake(row, horizon time.Time) {
+	if in := a.cell.Instance; in != nil && in.Armed.Equal(row) {
+		used := *in
+		used.Armed = time.Time{}
+		a.cell.Instance = &used
+	}
+	a.look(horizon)
+	if len(a.out) == 0 {
+		a.add(edda.Transition{Instance: a.cell.Instance})
+	}
+	a.rearm()
+	if in := a.cell.Instance; in == nil || !in.Armed.Equal(row) {
+		last := &a.out[len(a.out)-1]
+		last.Disarm = append(last.Disarm, row)
+	}
+}
+
+// look applies the deadlines up to the horizon.
+func (a *application) look(horizon time.Time) {
+	for range maxLooks {
+		in := a.cell.Instance
+		if in == nil || in.Status.Finished() {
+			return
+		}
+		state, err := a.state()
+		if err != nil {
+			return
+		}
+		due := state.Next()
+		if due.IsZero() || due.After(horizon) {
+			return
+		}
+		ev := dueEvent(in, due)
+		next, acts := state.Tick(due)
+		a.step(copyOf(in, due), ev, next, acts)
+	}
+}
+
+func dueEvent(in *edda.Instance, due time.Time) edda.Event {
+	return edda.Event{
+		Kind: edda.KindTimer, Timer: edda.TimerNamed, Type: "due", Tenant: in.Key.Tenant, Key: in.Key, Time: due,
+		ID:          "timer/flow/" + strconv.FormatInt(due.UnixMilli(), 10),
+		Correlation: in.Correlation, Trace: in.Trace,
+	}
+}
+
+// rearm moves the flow's row of the due index to an earlier deadline. A row that is too early
+// stays: its wake finds no deadline and arms the next row.
+func (a *application) rearm() {
+	in := a.cell.Instance
+	if in == nil || in.Status.Finished() || len(a.out) == 0 {
+		return
+	}
+	last := &a.out[len(a.out)-1]
+	state, err := a.state()
+	if err != nil || last.Instance != in {
+		return
+	}
+	due := state.Next()
+	if due.IsZero() || !in.Armed.IsZero() && !due.Before(in.Armed) {
+		return
+	}
+	if !in.Armed.IsZero() {
+		last.Disarm = append(last.Disarm, in.Armed)
+	}
+	last.Arm = append(last.Arm, due)
+	in.Armed = due
 }

@@ -14,12 +14,12 @@ import (
 	"edda/hero/flow"
 )
 
-// maxResult bounds the bytes of a result on its way through the engine, which
-// writes it with the flow's state; what a local runner recorded stays whole.
+// maxResult bounds a result, in bytes, because the engine writes it with the flow's state. The
+// job's hash, which a local runner writes, keeps the whole result.
 const maxResult = 64 << 10
 
-// Inbox takes a message to an instance through the streams, and returns what
-// became of it once that is committed. It may be called concurrently.
+// Inbox sends a message to an instance through the streams, and returns its outcome once that
+// is committed. It may be called concurrently.
 type Inbox interface {
 	Send(ctx context.Context, message edda.Event) (engine.Outcome, error)
 }
@@ -29,16 +29,16 @@ type Cells interface {
 	Cell(key edda.Key) (edda.Cell, error)
 }
 
-// The errors of a client, which are final.
+// The permanent errors of a client.
 var (
-	// ErrNoFlow says that no such flow was started here.
+	// ErrNoFlow means that no such flow was started here.
 	ErrNoFlow = edda.Classify(edda.Permanent, "no such flow was started here")
-	// ErrFinished says that a flow has finished: it has its results.
+	// ErrFinished means that a flow is finished and has its results.
 	ErrFinished = edda.Classify(edda.Permanent, "the flow is finished and has its results: create another to run the jobs again")
 )
 
-// Client is how others reach flows. Its methods may be called concurrently; they
-// return once what they did is durable.
+// Client sends commands to flows through the streams. Its methods may be called concurrently.
+// They return once their change is durable.
 type Client struct {
 	tenant    string
 	inbox     Inbox
@@ -46,14 +46,14 @@ type Client struct {
 	duplicate func(error) bool
 }
 
-// NewClient makes a client for the flows of one tenant. Duplicate tells the
-// inbox's error for a message that was sent before from others.
+// NewClient makes a client for the flows of one tenant. duplicate recognises the inbox's error
+// for a message that was sent before.
 func NewClient(tenant string, inbox Inbox, cells Cells, duplicate func(error) bool) *Client {
 	return &Client{tenant: tenant, inbox: inbox, cells: cells, duplicate: duplicate}
 }
 
-// Start begins a flow. False means that it runs already. A flow that ended in
-// error goes on: what it had completed is not run again.
+// Start starts a flow. False means that it runs already. A flow that ended in error resumes
+// without the jobs that it completed.
 func (c *Client) Start(ctx context.Context, d flow.Definition) (bool, error) {
 	o, err := c.send(ctx, d.ContextID, d.FlowID, signalStart, ulid.Make().String(), d)
 	switch {
@@ -65,14 +65,14 @@ func (c *Client) Start(ctx context.Context, d flow.Definition) (bool, error) {
 	return o.Fate == edda.FateHandled, nil
 }
 
-// Cancel ends a flow. False means that it had ended.
+// Cancel ends a flow. False means that it has ended already.
 func (c *Client) Cancel(ctx context.Context, context, id uint32) (bool, error) {
 	o, err := c.send(ctx, context, id, signalCancel, ulid.Make().String(), nil)
 	return o.Fate == edda.FateHandled, err
 }
 
-// Met tells a flow that a prerequisite holds, and returns the jobs that were
-// dispatched for it.
+// Met tells a flow that a prerequisite holds, and returns the jobs that the flow dispatches
+// for it.
 func (c *Client) Met(ctx context.Context, context, id uint32, name string) ([]uint32, error) {
 	ready := []uint32{}
 	o, err := c.send(ctx, context, id, signalMet, ulid.Make().String(), met{name})
@@ -88,17 +88,17 @@ func (c *Client) Met(ctx context.Context, context, id uint32, name string) ([]ui
 	return ready, err
 }
 
-// Report tells a flow what became of a node. The same report again is nothing new.
+// Report tells a flow the progress of a node. A repeated report changes nothing.
 func (c *Client) Report(ctx context.Context, r hero.Report) error {
 	r.Result = bounded(r.Result)
 	_, err := c.send(ctx, r.ContextID, r.FlowID, signalReport, fmt.Sprintf("report/%d/%d/%s", r.ContextID, r.FlowID, r.ID), r)
 	if err != nil && c.duplicate(err) {
-		return nil // the stream has it, so it is applied or will be
+		return nil // the stream has it: it is applied, or will be
 	}
 	return err
 }
 
-// bounded keeps a result small enough for one commit: values are cut, largest first come.
+// bounded cuts the values of a result to equal shares of maxResult.
 func bounded(result map[string]string) map[string]string {
 	size := 0
 	for k, v := range result {
@@ -121,7 +121,7 @@ func bounded(result map[string]string) map[string]string {
 	return out
 }
 
-// State reads a flow; false means that it was never started here.
+// State reads a flow. False means that it was never started here.
 func (c *Client) State(_ context.Context, context, id uint32) (flow.State, bool, error) {
 	cell, err := c.cells.Cell(Key(c.tenant, context, id))
 	if err != nil || cell.Instance == nil {
@@ -131,7 +131,7 @@ func (c *Client) State(_ context.Context, context, id uint32) (flow.State, bool,
 	return s, err == nil, err
 }
 
-// Running visits the flows among some instances that are under way.
+// Running visits the running flows among some instances.
 func (c *Client) Running(instances []edda.Instance, visit func(flow.State) error) error {
 	for _, in := range instances {
 		cell, err := c.cells.Cell(in.Key)

@@ -1,8 +1,7 @@
-// Package flowsaga is where a flow of jobs runs as a saga. To the engine a flow is
-// one more instance: its graph is the instance's state, reports are its signals,
-// and what it wants done is one piece of work in the outbox, committed with the
-// state. hero/flow decides; this room gives its values the engine's shape.
+// Package flowsaga runs a flow of jobs as a saga. To the engine a flow is an instance: its
+// graph is the instance's state, reports are signals, and the acts of a step are one
+// piece of work in the outbox, which commits with the state. hero/flow decides; this
+// package translates its values for the engine.
 //
-// Like everything that decides, it is pure but for [Client], by which others
-// reach flows through the streams.
+// It is pure, except [Client], which sends to flows through the streams.
 package flowsaga

@@ -7,13 +7,13 @@ import (
 	"edda"
 )
 
-// holds tells whether the verb is about the event at which a flow's step broke:
-// the engine keeps that one in the cell. A flow goes on meanwhile.
+// holds tells whether an operator's verb is about a held event: one at which a flow's step
+// failed, which the engine keeps in the cell. The flow goes on meanwhile.
 func holds(ev edda.Event) bool {
 	return ev.Kind == edda.KindOperator && (ev.Type == edda.VerbRedrive || ev.Type == edda.VerbDrop || ev.Type == edda.VerbSkip && ev.Step == "")
 }
 
-// release takes what is held off the flow; redrive applies it again.
+// release drops the held events of the flow. The verb redrive applies them again.
 func (a *application) release(ev edda.Event) {
 	held, want := a.cell.Held, redriveOf(ev)
 	if want.DeadLetter != "" && !slices.ContainsFunc(held, func(e edda.Entry) bool { return e.DeadLetter == want.DeadLetter }) {
@@ -32,11 +32,8 @@ func (a *application) release(ev edda.Event) {
 		}
 	}
 	a.cell.Held = nil
-	if in := a.cell.Instance; in != nil {
-		tr.Instance = copyOf(in, ev.Time)
+	if tr.Instance = a.revised(ev); tr.Instance != nil {
 		tr.Instance.Held = ""
-		tr.Instance.Revision++
-		tr.Instance.Recent = append(slices.Clone(in.Recent), ev.ID)
 	}
 	a.add(tr)
 	if ev.Type != edda.VerbRedrive {
@@ -47,15 +44,27 @@ func (a *application) release(ev edda.Event) {
 	}
 }
 
+// revised returns the instance's next revision, which records the event; nil without one.
+func (a *application) revised(ev edda.Event) *edda.Instance {
+	in := a.cell.Instance
+	if in == nil {
+		return nil
+	}
+	next := copyOf(in, ev.Time)
+	next.Revision++
+	next.Recent = append(slices.Clone(in.Recent), ev.ID)
+	return next
+}
+
 func redriveOf(ev edda.Event) (r edda.Redrive) {
 	if len(ev.Payload) > 0 {
-		_ = json.Unmarshal(ev.Payload, &r) // what cannot be read names no dead letter
+		_ = json.Unmarshal(ev.Payload, &r) // an unreadable payload names no dead letter
 	}
 	return r
 }
 
-// again is a held or dead event as it is applied again; what the operator
-// changed is for the one that the dead letter speaks of.
+// again returns a held or dead event for its next application. The operator's data replace
+// the payload of the dead letter that the redrive names.
 func again(ev edda.Event, want edda.Redrive, deadLetter string) edda.Event {
 	ev.Redriven = true
 	ev.Redrives++
@@ -65,7 +74,7 @@ func again(ev edda.Event, want edda.Redrive, deadLetter string) edda.Event {
 	return ev
 }
 
-// redrive applies the event of a dead letter that holds nothing.
+// redrive applies the event of a dead letter that is not held.
 func (a *application) redrive(ev edda.Event, want edda.Redrive) {
 	if want.Event == nil || ev.Type != edda.VerbRedrive {
 		a.settle(ev, edda.FateLate, "refused", "dead letter "+want.DeadLetter+" holds nothing here, or is gone")
@@ -76,11 +85,7 @@ func (a *application) redrive(ev edda.Event, want edda.Redrive) {
 		return
 	}
 	tr := edda.Transition{Event: ev, Fate: edda.FateHandled, Handlers: []string{ev.Type}, Resolved: []string{want.DeadLetter}}
-	if in := a.cell.Instance; in != nil {
-		tr.Instance = copyOf(in, ev.Time)
-		tr.Instance.Revision++
-		tr.Instance.Recent = append(slices.Clone(in.Recent), ev.ID)
-	}
+	tr.Instance = a.revised(ev)
 	a.add(tr)
 	a.apply(again(*want.Event, want, want.DeadLetter))
 }

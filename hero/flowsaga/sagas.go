@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// Saga is the name under which flows are instances; no manifest may have it.
+	// Saga is the name of the saga whose instances are flows. No manifest may use it.
 	Saga = flow.Saga
-	// version and hash of the program, as instances remember them.
+	// version and hash of the program are recorded in instances.
 	version = 1
 	hash    = "hero_flow/1"
 )
@@ -27,31 +27,31 @@ const (
 	signalCancel = "cancel"
 )
 
-// Decider is what the engine asks; [saga.Set] is the other one.
+// Decider decides for the engine. [saga.Set] is the other implementation.
 type Decider interface {
 	Route(ev edda.Event) []saga.Target
 	Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition)
 	Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition)
 }
 
-// Sagas decides for flows, and passes other sagas on.
-type Sagas struct{ rest Decider }
+// Sagas decides for flows, and leaves other sagas to another Decider.
+type Sagas struct{ others Decider }
 
-// With adds flows to what another decides.
-func With(rest Decider) Sagas { return Sagas{rest} }
+// With adds flows to the sagas of another Decider.
+func With(others Decider) Sagas { return Sagas{others} }
 
-// Route sends what is addressed to a flow to that flow.
+// Route routes an event with a flow's key to that flow.
 func (s Sagas) Route(ev edda.Event) []saga.Target {
 	if ev.Key.Saga != Saga || ev.Malformed != "" || ev.Kind == edda.KindEvent || ev.Kind == edda.KindSchedule {
-		return s.rest.Route(ev)
+		return s.others.Route(ev)
 	}
 	return []saga.Target{{Key: ev.Key, Versions: []int{version}}}
 }
 
-// Apply gives one event to a flow, or to the other's instance.
+// Apply applies one event to a flow, or has the other Decider apply it.
 func (s Sagas) Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	if t.Key.Saga != Saga || t.Dead != nil {
-		return s.rest.Apply(cell, t, ev)
+		return s.others.Apply(cell, t, ev)
 	}
 	cell.Key = t.Key
 	a := &application{cell: cell}
@@ -60,17 +60,17 @@ func (s Sagas) Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, [
 	return a.cell, a.out
 }
 
-// Wake does what is due in a flow, or in the other's instance.
+// Wake handles the deadlines of a flow, or has the other Decider handle them.
 func (s Sagas) Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition) {
 	if cell.Key.Saga != Saga {
-		return s.rest.Wake(cell, row, horizon)
+		return s.others.Wake(cell, row, horizon)
 	}
 	a := &application{cell: cell}
 	a.wake(row, horizon)
 	return a.cell, a.out
 }
 
-// Key names a flow's instance.
+// Key returns the key of a flow's instance.
 func Key(tenant string, context, id uint32) edda.Key {
 	return edda.Key{Tenant: tenant, Saga: Saga, Correlation: fmt.Sprintf("%d-%d", context, id)}
 }

@@ -1,8 +1,8 @@
-// Package jobeffect calls effects that are Hero jobs: one script a command, run by
-// whichever runner or supervisor the job's context has.
+// Package jobeffect calls effects that are Hero jobs: one script a command, run by a runner
+// or supervisor of the job's context.
 //
-// What it promises: a command makes one job, however often it is called, for the
-// job's id is derived from the command's key; a call that was cut off finds the
-// job again and its result. What it refuses: values of the payload within the
-// text of a script, which would be code; they go by env.
+// It promises that a command makes one job, however often it is called, because the job's id
+// is derived from the command's key: a repeated call finds the job and its result. It
+// refuses values of the payload in the text of a script, where they would be code; a
+// script gets them by env.
 package jobeffect

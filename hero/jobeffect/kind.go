@@ -8,11 +8,10 @@ import (
 	"edda/manifests"
 )
 
-// timeout of an effect that has none: a script may take its time, and waits for a
-// runner first.
+// timeout is the default of an effect: a script may take long, and waits for a runner first.
 const timeout = 10 * time.Minute
 
-// Kind describes job to the compiler of effects.
+// Kind describes the effect job to the compiler.
 func Kind() effects.Kind {
 	return effects.Kind{Spec: fields(), NoCheck: "a job needs no check: its result is found again by itself", OK: "status == 0", Timeout: timeout, Once: true}
 }
@@ -37,8 +36,8 @@ func fields() *spec.Fields {
 	}}
 }
 
-// checkCode refuses a template: code is written in the manifest or its file, and what comes with a
-// payload is data.
+// checkCode refuses a template: code comes from the manifest or its file, and a payload is
+// data.
 func checkCode(c *spec.Checker, f manifests.Field) {
 	if f.Value.Kind == manifests.Template {
 		c.Errorf(f.Value.Pos, "a value within a %s would be run as code: give it by env, and read it there", f.Name)

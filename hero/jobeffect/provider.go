@@ -13,7 +13,7 @@ import (
 	"edda/internal/backoff"
 )
 
-// The pauses between two looks at a job that is not yet done.
+// The bounds of the back-off between two looks at a job that has not ended.
 const (
 	lookFirst = 20 * time.Millisecond
 	lookMost  = time.Second
@@ -28,10 +28,10 @@ const (
 // Provider runs jobs.
 type Provider struct{ db *redisdb.DB }
 
-// New makes a provider; without a Redis every call is refused for good.
+// New makes a provider. Without a Redis it refuses every call for good.
 func New(db *redisdb.DB) *Provider { return &Provider{db} }
 
-// Call makes the command's job, or finds it, and waits for its end.
+// Call makes or finds the command's job, and waits for its end.
 func (p *Provider) Call(ctx context.Context, c effects.Call) (effects.Response, error) {
 	if p.db == nil {
 		return effects.Response{}, impossible(errors.New("a job goes out through Redis, and none is configured: set redis.url"))
@@ -54,12 +54,12 @@ func (p *Provider) Call(ctx context.Context, c effects.Call) (effects.Response, 
 	return p.await(ctx, r.job)
 }
 
-// reachWithin is how long a supervisor is looked for at least, in seconds: one that
-// restarts is back by then.
+// reachWithin is the least time, in seconds, for which a job is offered to supervisors: one
+// that restarts is back by then.
 const reachWithin = 120
 
-// within is how long a result may take, in seconds: as long as the call, which has
-// time for a queue before the job's own.
+// within bounds the wait for a result, in seconds, by the call's deadline, which leaves time
+// for a queue before the job's own timeout.
 func within(ctx context.Context, timeout uint32) uint32 {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -68,7 +68,7 @@ func within(ctx context.Context, timeout uint32) uint32 {
 	return max(timeout, uint32(min(time.Until(end)/time.Second, math.MaxUint32)))
 }
 
-// message carries the job to its runner.
+// message returns the message that carries the job to its runner.
 func (r request) message(within uint32) hero.Message {
 	m := hero.Message{
 		CallerID: r.job.CallerID, ContextID: r.job.ContextID, MessageType: hero.MessageJob, MessageFormat: hero.FormatText,
@@ -80,7 +80,7 @@ func (r request) message(within uint32) hero.Message {
 	return m
 }
 
-// await looks at the job until it has ended. A job that is gone has no result.
+// await looks at the job until it has ended. A deleted job has an unknown outcome.
 func (p *Provider) await(ctx context.Context, j hero.Job) (effects.Response, error) {
 	for looks := (backoff.Exponential{First: lookFirst, Most: lookMost}); ; {
 		now, err := p.db.Job(ctx, j.ContextID, j.CallerID, j.ID)
@@ -98,7 +98,7 @@ func (p *Provider) await(ctx context.Context, j hero.Job) (effects.Response, err
 	}
 }
 
-// response is how a job ended: its result is the body.
+// response returns the end of a job; its result is the body.
 func response(j hero.Job) effects.Response {
 	body := make(map[string]any, len(j.Result))
 	for k, v := range j.Result {
@@ -111,12 +111,12 @@ func response(j hero.Job) effects.Response {
 	return out
 }
 
-// impossible is the error of a job that cannot be made, however often it is tried.
+// impossible makes the permanent error of a job that cannot be made.
 func impossible(err error) error {
 	return edda.Classify(edda.Permanent, "%w: %w", effects.ErrNotSent, err)
 }
 
-// notSent is the error of a job that was not sent and may be.
+// notSent makes the error of a job that was not sent, permanent only if err is.
 func notSent(err error) error {
 	if errors.Is(err, edda.Permanent) {
 		return impossible(err)

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// maxScript bounds a script's bytes.
+	// maxScript bounds a script, in bytes.
 	maxScript = 1 << 20
-	// defaultSeconds is how long a job without a timeout may run.
+	// defaultSeconds is the timeout of a job that has none.
 	defaultSeconds = 300
 )
 
@@ -83,7 +83,7 @@ func (r *request) variables(config map[string]any) error {
 	return nil
 }
 
-// code is the script, from the manifest or from a file beside it.
+// code reads the script, from the manifest or from a file beside it.
 func (r *request) code(c effects.Call) error {
 	if file, ok := c.Config["file"].(string); ok {
 		text, err := read(filepath.Join(c.Folder, file))

@@ -11,46 +11,45 @@ import (
 )
 
 const (
-	// bodyWait bounds how long a client takes to send a request: 10 MiB over a slow
-	// line.
+	// bodyWait bounds the time in which a client sends a request: 10 MiB over a slow line.
 	bodyWait = 30 * time.Second
-	// anonymousBodyWait is the same for a client that has not said who it is.
+	// anonymousBodyWait is bodyWait for a client that is not authenticated.
 	anonymousBodyWait = 10 * time.Second
-	// smallBody is what a request holds without asking for room, so that large ones
-	// never keep small ones waiting.
+	// smallBody is the size up to which a request needs no room: large requests never keep
+	// small ones waiting.
 	smallBody = 64 << 10
-	// maxBodies bounds the bytes of the requests that are larger than that, together,
-	// from their arrival to their answer. Their objects take some four times as much.
+	// maxBodies bounds the bytes of all larger requests together, from their arrival to
+	// their answer. Their decoded objects take about four times as much.
 	maxBodies = 128 << 20
-	// maxAnonymousBodies is the same for clients that have not said who they are.
+	// maxAnonymousBodies is maxBodies for clients that are not authenticated.
 	maxAnonymousBodies = 32 << 20
 )
 
-// errTooBig says that a body has more bytes than are taken.
+// errTooBig means that a body is larger than MaxBody.
 var errTooBig = errors.New("the request is too big")
 
-// errNoRoom says that other requests hold all the bytes that there are for bodies.
+// errNoRoom means that other requests hold all the room for bodies.
 var errNoRoom = errors.New("too many large requests at once, try again")
 
-// anonymousKey marks a context whose caller is not authenticated yet.
+// anonymousKey is the key of a context whose caller is not authenticated yet.
 type anonymousKey struct{}
 
-// Anonymous marks the context of a request whose caller is known only once its
-// body was read: what Auth returns for a secret among the parameters. Such
-// requests share a smaller room, and have less time to arrive.
+// Anonymous marks the context of a request whose caller is not known before its body is
+// read. Auth returns it if the secret is among the parameters. Such requests share a
+// smaller room and have less time to arrive.
 func Anonymous(ctx context.Context) context.Context {
 	return context.WithValue(ctx, anonymousKey{}, true)
 }
 
 func isAnonymous(ctx context.Context) bool { return ctx.Value(anonymousKey{}) != nil }
 
-// held is what one body has of the room for all.
+// held is the part of the room for bodies that one body holds.
 type held struct {
 	room *semaphore.Weighted
 	n    int64
 }
 
-// grow takes as much as a body of so many bytes needs.
+// grow acquires the room for a body of that size.
 func (h *held) grow(ctx context.Context, size int64) error {
 	if size <= smallBody || size <= h.n {
 		return nil
@@ -71,8 +70,8 @@ func (h *held) release() {
 	}
 }
 
-// read reads a body of at most so many bytes, taking room for it as it arrives:
-// a client that announces a large length and sends nothing takes none.
+// read reads a body of at most that size. It acquires room as bytes arrive: a client that
+// announces a large length and sends nothing holds none.
 func (h *held) read(ctx context.Context, r io.Reader, most int64) ([]byte, error) {
 	raw := make([]byte, 0, 512)
 	for {
@@ -96,7 +95,7 @@ func (h *held) read(ctx context.Context, r io.Reader, most int64) ([]byte, error
 	}
 }
 
-// roomFor is the room that the bodies of such a caller share.
+// roomFor returns the room for a body of the caller.
 func (s *Server) roomFor(ctx context.Context) *held {
 	if isAnonymous(ctx) {
 		return &held{room: s.anonymousBodies}
@@ -104,17 +103,17 @@ func (s *Server) roomFor(ctx context.Context) *held {
 	return &held{room: s.bodies}
 }
 
-// drained is how many times the bound is read of a body that is too big, so that
-// its sender gets to read why: most send everything before they read anything.
+// drained is the multiple of MaxBody up to which a body that is too big is read and dropped:
+// most clients send everything before they read the error.
 const drained = 4
 
-// body reads the request's body into the room.
+// body reads the request's body and holds room for it.
 func (s *Server) body(ctx context.Context, h *held, w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	wait := bodyWait
 	if isAnonymous(ctx) {
 		wait = anonymousBodyWait
 	}
-	// Where a deadline cannot be set the HTTP server's own ones count.
+	// If a deadline cannot be set, the HTTP server's own count.
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Now().Add(wait))
 	if r.ContentLength <= s.options.MaxBody {
@@ -126,6 +125,6 @@ func (s *Server) body(ctx context.Context, h *held, w http.ResponseWriter, r *ht
 			return raw, err
 		}
 	}
-	_, _ = io.CopyN(io.Discard, r.Body, drained*s.options.MaxBody) // it is refused either way
+	_, _ = io.CopyN(io.Discard, r.Body, drained*s.options.MaxBody) // an error changes nothing: the request is refused
 	return nil, errTooBig
 }

@@ -6,13 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth bounds how deep what is sent may be nested: no object of ours is
-// deeper than ten, and serde, which the original is read with, ends at 128.
+// maxDepth bounds the nesting of a request. Our objects need ten levels; serde, which the
+// original uses, stops at 128.
 const maxDepth = 128
 
-// check tells why the text is not one JSON value that everybody reads alike:
-// UTF-8, not too deep, and no name twice in one object: one reader
-// would take the first and another the last.
+// check refuses a text that is not one JSON value in UTF-8, is nested too deep, or has a name
+// twice in one object, where some readers take the first value and others the last.
 func check(raw []byte) *Error {
 	if !utf8.Valid(raw) {
 		return Errorf(ParseError, "what was sent is not UTF-8")
@@ -46,7 +45,7 @@ func shallow(raw []byte) bool {
 	return true
 }
 
-// stringEnd is the place after the string that starts at i.
+// stringEnd returns the index after the string that starts at i.
 func stringEnd(raw []byte, i int) int {
 	for i++; i < len(raw); i++ {
 		switch raw[i] {
@@ -59,9 +58,9 @@ func stringEnd(raw []byte, i int) int {
 	return len(raw)
 }
 
-// repeated is the first name, quoted, that one object of the valid JSON has twice.
+// repeated returns the first name, quoted, that an object of the valid JSON has twice.
 func repeated(raw []byte) string {
-	var open []map[string]bool // the names of each object that is open, nil for a list
+	var open []map[string]bool // the names of each enclosing object, nil for a list
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '{':
@@ -92,7 +91,7 @@ func named(rest []byte) bool {
 	return len(rest) > 0 && rest[0] == ':'
 }
 
-// canonical is the quoted name without needless escapes.
+// canonical returns the quoted name without needless escapes.
 func canonical(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted)

@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// defaultTimeout bounds a call whose context has no end; a job may take longer,
-// and each caller bounds its wait for one.
+// defaultTimeout bounds a call whose context has no deadline. A caller that waits for a job
+// sets its own.
 const defaultTimeout = 30 * time.Second
 
-// ClientOptions say how a client calls. The zero value works.
+// ClientOptions configure a client. The zero value works.
 type ClientOptions struct {
 	// Token is sent as Authorization: Bearer.
 	Token string
-	// HTTP makes the requests; redirects are never followed.
+	// HTTP sends the requests. Redirects are never followed.
 	HTTP *http.Client
-	// Timeout bounds a call whose context has no deadline; 30 seconds unless said.
+	// Timeout bounds a call whose context has no deadline; 30 seconds by default.
 	Timeout time.Duration
-	// MaxBody bounds an answer, in bytes; 10 MiB unless said.
+	// MaxBody bounds an answer, in bytes; 10 MiB by default.
 	MaxBody int64
 }
 
@@ -60,34 +60,33 @@ func (o *ClientOptions) header() http.Header {
 	return h
 }
 
-// Client calls a server over HTTP. It may be used concurrently.
+// Client calls a server over HTTP. Its methods may be called concurrently.
 type Client struct {
 	url     string
 	options ClientOptions
 	last    atomic.Uint64
 }
 
-// NewClient calls the server at an http or https URL; nothing is sent yet.
+// NewClient makes a client of the server at an http or https URL. It sends nothing yet.
 func NewClient(url string, o ClientOptions) *Client {
 	o.validate()
 	return &Client{url: url, options: o}
 }
 
-// HTTPError is an answer that is no JSON-RPC: something else listens there, or
-// the server is too busy.
+// HTTPError is an answer that is not JSON-RPC: another program listens there, or the server
+// is too busy.
 type HTTPError struct {
 	Status int
-	Body   string // how it begins
+	Body   string // its beginning
 }
 
 func (e *HTTPError) Error() string {
 	return fmt.Sprintf("HTTP status %d %s: %s", e.Status, http.StatusText(e.Status), e.Body)
 }
 
-// Call calls a method and reads its result, unless result is nil. Params are
-// sent as they are: an object, a list, or nil for none. What the server answers
-// as an error comes back as *Error; after any other error nobody knows whether
-// the call was made.
+// Call calls a method and decodes its result, unless result is nil. Params are an object, a
+// list, or nil for none. An error that the server answers is an *Error. After any other
+// error the call may have been made or not.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	ctx, cancel := c.options.bounded(ctx)
 	defer cancel()
@@ -130,7 +129,7 @@ func (c *Client) post(ctx context.Context, raw []byte) ([]byte, error) {
 	return body, nil
 }
 
-// isResponse tells whether the text is an answer to a call.
+// isResponse tells whether the text is a JSON-RPC response.
 func isResponse(raw []byte) bool {
 	var r struct {
 		Version string `json:"jsonrpc"`
@@ -138,7 +137,7 @@ func isResponse(raw []byte) bool {
 	return json.Unmarshal(raw, &r) == nil && r.Version == version
 }
 
-// Request is the text of a call whose id is a string; "" makes a notification.
+// Request returns the text of a call whose id is a string. The id "" makes a notification.
 func Request(id, method string, params any) ([]byte, error) {
 	raw, err := encode(struct {
 		Version string `json:"jsonrpc"`
@@ -152,9 +151,9 @@ func Request(id, method string, params any) ([]byte, error) {
 	return raw, nil
 }
 
-// ReadResponse reads the answer to the call with the id: its result into result,
-// unless that is nil, or its error as *Error. A server that could not read
-// the request answers with the id null.
+// ReadResponse reads the answer to the call with the id. It decodes the result into result,
+// unless that is nil, and returns the error as *Error. A server that could not read the
+// request answers with the id null.
 func ReadResponse(raw []byte, id string, result any) error {
 	var r struct {
 		Version string          `json:"jsonrpc"`

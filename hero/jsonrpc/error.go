@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Codes of errors. Those below -32600 are of the specification, the others are
-// of the Hero systems, but for Busy and TooBig, which jsonrpsee has too.
+// The codes of errors. The first five are of the specification. Busy and TooBig are
+// jsonrpsee's too; the others are of the Hero systems.
 const (
 	ParseError     = -32700
 	InvalidRequest = -32600
@@ -24,17 +24,17 @@ const (
 	DagError         = -32020
 )
 
-// Error is what a call is answered where it failed. A handler that returns one,
-// wrapped or not, answers with it; any other error is an InternalError.
+// Error is the answer to a call that failed. A handler returns one, wrapped or not; any
+// other error becomes an InternalError.
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"` // the code in words
 	Data    any    `json:"data,omitempty"`
 }
 
-// Detail is the data of an InvalidParams that decoding finds.
+// Detail is the data of the InvalidParams that decoding answers.
 type Detail struct {
-	Field string `json:"field,omitempty"` // as in job.retries
+	Field string `json:"field,omitempty"` // such as job.retries
 	Why   string `json:"why"`
 }
 
@@ -42,7 +42,7 @@ func unfit(field, format string, args ...any) *Error {
 	return &Error{Code: InvalidParams, Message: Words(InvalidParams), Data: Detail{Field: field, Why: fmt.Sprintf(format, args...)}}
 }
 
-// Errorf is an error with its code's words as message and the text as data.
+// Errorf returns an error with its code's words as message and the text as data.
 func Errorf(code int, format string, args ...any) *Error {
 	return &Error{Code: code, Message: Words(code), Data: fmt.Sprintf(format, args...)}
 }
@@ -65,7 +65,7 @@ func (e *Error) detail() string {
 	return string(raw)
 }
 
-// Words says a code in words.
+// Words returns the message of a code.
 func Words(code int) string {
 	switch code {
 	case ParseError:
@@ -96,7 +96,7 @@ func Words(code int) string {
 	return "Server error"
 }
 
-// asError is the error as a client gets to see it.
+// asError returns the error that a client gets.
 func asError(err error) *Error {
 	var e *Error
 	switch {

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// busyWait is how long a request waits for a slot before it is refused.
+	// busyWait bounds the wait of a request for a slot.
 	busyWait = 5 * time.Second
-	// abandonWait is how long a client may go on sending a request that was refused:
-	// most read why only after they have sent everything.
+	// abandonWait bounds the time in which a client may go on sending a refused request:
+	// most read the answer only after they have sent everything.
 	abandonWait = time.Second
 )
 
 const contentType = "application/json; charset=utf-8"
 
-// ServeHTTP answers a POST to any path. Whatever was wrong with a call is in its
-// answer, with status 200; other statuses say what was wrong with the HTTP.
+// ServeHTTP answers a POST to any path. The error of a call is in its answer, with status
+// 200. Other statuses are errors of HTTP.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodPost:
@@ -45,7 +45,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.options.Received(ctx)
-	release, ok := take(ctx, s.busy, busyWait) // only now: a slow sender takes no slot
+	release, ok := take(ctx, s.busy, busyWait) // after the body: a slow sender takes no slot
 	if !ok {
 		sendAway(w, "too many requests at once, try again")
 		return
@@ -54,14 +54,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, http.StatusOK, s.Handle(ctx, raw))
 }
 
-// sendAway answers a request that may be made again.
+// sendAway answers a request that may be repeated.
 func sendAway(w http.ResponseWriter, why string) {
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
-// deny answers a request when only its headers were read. Its calls
-// have ids that were not read either, so one error without an id answers all.
+// deny answers a request before its body is read. The ids of its calls are not known, so one
+// error without an id answers them all.
 func (s *Server) deny(w http.ResponseWriter, err error) {
 	s.options.Observe("", 0, err)
 	abandon(w)
@@ -70,8 +70,8 @@ func (s *Server) deny(w http.ResponseWriter, err error) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// abandon is called before a request is answered whose body was not read to its
-// end: net/http would wait for that before the answer goes out.
+// abandon prepares the answer to a request whose body was not read to its end. Otherwise
+// net/http would wait for the rest of the body first.
 func abandon(w http.ResponseWriter) {
 	c := http.NewResponseController(w)
 	_ = c.EnableFullDuplex()
@@ -79,7 +79,7 @@ func abandon(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
 }
 
-// isJSON takes what jsonrpsee takes.
+// isJSON accepts the content types that jsonrpsee accepts.
 func isJSON(h http.Header) bool {
 	kind, params, err := mime.ParseMediaType(h.Get("Content-Type"))
 	if err != nil || kind != "application/json" && kind != "application/json-rpc" {
@@ -92,19 +92,19 @@ func isJSON(h http.Header) bool {
 	return len(params) == 0 || len(params) == 1 && ok && strings.EqualFold(charset, "utf-8")
 }
 
-// take waits for a place.
-func take(ctx context.Context, places chan struct{}, wait time.Duration) (release func(), ok bool) {
+// take waits for a slot.
+func take(ctx context.Context, slots chan struct{}, wait time.Duration) (release func(), ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	select {
-	case places <- struct{}{}:
-		return func() { <-places }, true
+	case slots <- struct{}{}:
+		return func() { <-slots }, true
 	case <-ctx.Done():
 		return nil, false
 	}
 }
 
-// unread answers a request whose body could not be taken.
+// unread answers a request whose body could not be read.
 func (s *Server) unread(w http.ResponseWriter, err error) {
 	abandon(w)
 	if errors.Is(err, errTooBig) {
@@ -118,8 +118,7 @@ func (s *Server) unread(w http.ResponseWriter, err error) {
 	http.Error(w, "the request did not arrive whole", http.StatusBadRequest)
 }
 
-// authenticated is the context that the calls of a request are made in, or why
-// there are to be none.
+// authenticated returns the context of the request's calls, or the error that refuses them.
 func (s *Server) authenticated(r *http.Request) (context.Context, error) {
 	if s.options.Auth == nil {
 		return r.Context(), nil
@@ -127,10 +126,10 @@ func (s *Server) authenticated(r *http.Request) (context.Context, error) {
 	return s.options.Auth(r.Context(), r)
 }
 
-// reply writes an answer. Notifications have an empty one.
+// reply writes an answer, which is empty for notifications.
 func (s *Server) reply(w http.ResponseWriter, status int, answer []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 	w.WriteHeader(status)
-	_, _ = w.Write(answer) // a client that went away needs no answer
+	_, _ = w.Write(answer) // the client is gone
 }

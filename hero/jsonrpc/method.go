@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Method is one method of a server: its name, its types and what it does.
+// Method is one method of a server.
 type Method struct {
 	name    string
 	summary string
@@ -19,30 +19,29 @@ type Method struct {
 	call    func(ctx context.Context, m *Method, params json.RawMessage) (any, error)
 }
 
-// MethodOptions say how a method is called.
+// MethodOptions describe the calls of a method.
 type MethodOptions struct {
-	// Wrapper names the field of the parameters that holds the object which the
-	// method is about: "actor" in {"actor": {…}}. Callers may leave it out and send
-	// what is in it; the other fields are then taken from beside it.
+	// Wrapper names the parameter that holds the method's object: "actor" in
+	// {"actor": {…}}. Callers may leave the wrapper out and send the object's fields
+	// beside the other parameters.
 	Wrapper string
-	// Order names the fields that a list of parameters gives, one after another.
-	// Without it a list holds one object.
+	// Order names the parameters of a list, in order. Without it a list holds one object.
 	Order []string
-	// Errors are the codes that the method answers, for the OpenRPC document;
-	// those of the envelope go without saying.
+	// Errors lists the codes that the method answers, besides those of the envelope, for
+	// the OpenRPC document.
 	Errors []int
 }
 
-// field is one of the parameters.
+// field is one parameter.
 type field struct {
 	name     string
 	required bool // it has no omitempty
 	typ      reflect.Type
 }
 
-// Define makes a method of a function. P is a struct: its exported fields are
-// the parameters, by their JSON names, and those without omitempty must be sent.
-// What is inside of them may be left out; what P does not know is left alone.
+// Define makes a method of a function. The exported fields of the struct P are the
+// parameters, by their JSON names. Those without omitempty are required; the fields of
+// their values are not. Unknown parameters are ignored.
 func Define[P, R any](name, summary string, o MethodOptions, call func(ctx context.Context, p P) (R, error)) Method {
 	return Method{
 		name: name, summary: summary, options: o,
@@ -57,7 +56,7 @@ func Define[P, R any](name, summary string, o MethodOptions, call func(ctx conte
 	}
 }
 
-// Name is what clients call it by.
+// Name returns the name by which clients call the method.
 func (m Method) Name() string { return m.name }
 
 func fieldsOf(t reflect.Type) []field {
@@ -88,7 +87,7 @@ func (m *Method) field(name string) (field, bool) {
 	return field{}, false
 }
 
-// validate refuses a method that could not be called as it says.
+// validate refuses a method that cannot be called as it is described.
 func (m *Method) validate() error {
 	switch {
 	case m.call == nil || m.name == "":

@@ -10,21 +10,20 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-// openRPC is the version of the specification that the document follows.
+// openRPC is the version of the specification.
 const openRPC = "1.3.2"
 
-// discover is the method that answers the document.
+// discover is the name of the method that answers the document.
 const discover = "rpc.discover"
 
-// Info says what a server is, in its OpenRPC document.
+// Info describes a server in its OpenRPC document.
 type Info struct {
 	Title       string `json:"title"`
 	Version     string `json:"version"`
 	Description string `json:"description,omitempty"`
 }
 
-// Document is an OpenRPC document: what a server's methods are called, take and
-// answer.
+// Document is an OpenRPC document: the names, parameters and results of a server's methods.
 type Document struct {
 	OpenRPC    string              `json:"openrpc"`
 	Info       Info                `json:"info"`
@@ -33,14 +32,13 @@ type Document struct {
 	Components Components          `json:"components"`
 }
 
-// Address is where a server is reached.
+// Address is an address of a server.
 type Address struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
 }
 
-// Components are what the methods have in common: the objects that they are about, and the
-// errors that they answer. The methods have them written out.
+// Components lists the objects and errors that methods share. The methods also contain them.
 type Components struct {
 	Schemas map[string]*jsonschema.Schema `json:"schemas"`
 	Errors  map[string]ErrorDescription   `json:"errors"`
@@ -70,7 +68,7 @@ type ErrorDescription struct {
 	Message string `json:"message"`
 }
 
-// describe is the document of the methods, in their order.
+// describe returns the document of the methods, in their order.
 func describe(info Info, methods []Method) Document {
 	d := Document{OpenRPC: openRPC, Info: info, Methods: []MethodDescription{}, Components: Components{
 		Schemas: map[string]*jsonschema.Schema{}, Errors: map[string]ErrorDescription{},
@@ -88,7 +86,7 @@ func describe(info Info, methods []Method) Document {
 	return d
 }
 
-// joined makes one name of words: NotFound of "Not found".
+// joined makes a name of words: NotFound of "Not found".
 func joined(words string) string {
 	var out strings.Builder
 	for _, w := range strings.Fields(words) {
@@ -97,8 +95,8 @@ func joined(words string) string {
 	return out.String()
 }
 
-// ServesAt says in the document where the server is reached. It is called before the server
-// answers anybody.
+// ServesAt sets the server's addresses in the document. Call it before the server answers
+// requests.
 func (s *Server) ServesAt(addresses ...Address) error {
 	s.openRPC.Servers = addresses
 	var err error
@@ -126,7 +124,7 @@ func (m *Method) describe() MethodDescription {
 	return d
 }
 
-// oneParam is the parameter that the original's document calls params.
+// oneParam describes the parameter that the original's document calls params.
 func (m *Method) oneParam() Content {
 	s := schemaOf(m.params)
 	for _, f := range m.fields {
@@ -141,19 +139,20 @@ func (m *Method) oneParam() Content {
 	return c
 }
 
-// schemaOf is the JSON Schema of a type. Fields are not required and others are
-// allowed: that is how objects are read.
+// schemaOf returns the JSON Schema of a type. As decoding does, it requires no field and
+// allows others.
 func schemaOf(t reflect.Type) *jsonschema.Schema {
 	r := jsonschema.Reflector{
 		Anonymous: true, DoNotReference: true, AllowAdditionalProperties: true, RequiredFromJSONSchemaTags: true,
 		Mapper: integer,
 	}
 	s := r.ReflectFromType(t)
-	s.Version = "" // it is a part of the document
+	s.Version = "" // a part of the document has none
 	return s
 }
 
-// integer adds the bounds of a type to its schema. A list of bytes is base64.
+// integer returns the schema of an integer type, with its bounds. nil leaves a type to the
+// reflector.
 func integer(t reflect.Type) *jsonschema.Schema {
 	if t.Implements(reflect.TypeFor[json.Marshaler]()) {
 		return nil

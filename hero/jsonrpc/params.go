@@ -12,11 +12,11 @@ import (
 // members are the members of one object.
 type members map[string]json.RawMessage
 
-// maxShown bounds what an error repeats of a value that was sent.
+// maxShown bounds the part of a sent value that an error repeats.
 const maxShown = 80
 
-// decode reads the parameters, in any of the shapes that clients send them in,
-// into p. Names are matched exactly, and integers must fit.
+// decode decodes the parameters, in any shape that clients send, into p. Names match exactly,
+// and integers must fit.
 func (m *Method) decode(raw json.RawMessage, p any) error {
 	sent, err := m.shape(raw)
 	if err != nil {
@@ -37,17 +37,14 @@ func (m *Method) decode(raw json.RawMessage, p any) error {
 			return unfit(f.name, "%s is missing", f.name)
 		}
 	}
-	object, err2 := json.Marshal(known)
-	if err2 != nil {
-		return unfit("", "%v", err2)
-	}
+	object, _ := json.Marshal(known) // values that were read from JSON
 	if err := json.Unmarshal(object, p); err != nil {
 		return misfit(err)
 	}
 	return nil
 }
 
-// camels gives the fields that are named as in contextId the names that they have.
+// camels renames parameters in camelCase, such as contextId.
 func (m *Method) camels(sent members) *Error {
 	for name, value := range sent {
 		f, ok := m.camel(name)
@@ -63,7 +60,8 @@ func (m *Method) camels(sent members) *Error {
 	return nil
 }
 
-// camel is the field that a name in camelCase means, where it is no field's own.
+// camel returns the parameter that a name in camelCase means, unless a parameter has that
+// name.
 func (m *Method) camel(name string) (string, bool) {
 	if _, own := m.field(name); own || name == "" || name[0] < 'a' || name[0] > 'z' || strings.ToLower(name) == name || strings.Contains(name, "_") {
 		return "", false
@@ -76,8 +74,8 @@ func (m *Method) camel(name string) (string, bool) {
 	return "", false
 }
 
-// positional are the fields that a list of values gives, one after another: those that must
-// be sent, and the object that the method is about.
+// positional names the parameters of a list of values, in order: the required ones and the
+// method's object.
 func (m *Method) positional() []string {
 	var out []string
 	for _, f := range m.fields {
@@ -88,13 +86,13 @@ func (m *Method) positional() []string {
 	return out
 }
 
-// shape finds the object among the shapes {…}, [{…}], {params:{…}}, [{params:…}],
-// or makes one of a list of values, in the method's order.
+// shape returns the object in the shapes {…}, [{…}], {params:{…}} and [{params:…}], or makes
+// one of a list of values.
 func (m *Method) shape(raw json.RawMessage) (members, *Error) {
 	if len(m.options.Order) > 0 && kindOf(raw) == "a list" {
 		return ordered(raw, m.options.Order)
 	}
-	for range 4 { // a list around params around a list is as odd as it gets
+	for range 4 { // a list in params in a list, at most
 		switch kindOf(raw) {
 		case "nothing", "null":
 			return members{}, nil
@@ -107,7 +105,7 @@ func (m *Method) shape(raw json.RawMessage) (members, *Error) {
 				return members{}, nil
 			}
 			if kind := kindOf(list[0]); kind != "an object" && kind != "a list" && kind != "null" && len(m.positional()) > 0 {
-				return ordered(raw, m.positional()) // [7, 33]: it can mean nothing else
+				return ordered(raw, m.positional()) // such as [7, 33]
 			}
 			if len(list) > 1 {
 				return nil, unfit("", "a list of %d parameters: want one object, %s", len(list), m.wanted())
@@ -145,9 +143,9 @@ func ordered(raw json.RawMessage, order []string) (members, *Error) {
 	return object, nil
 }
 
-// wrap puts the object that was sent without its wrapper into it, and takes
-// what is missing beside the wrapper from within. A message has a text of the
-// wrapper's name: only an object is the wrapper.
+// wrap puts an object that was sent without its wrapper into it. Of a wrapped object it copies
+// missing parameters, such as context_id, out. A message has a field that is named like
+// its wrapper: there only an object is the wrapper.
 func (m *Method) wrap(sent members) *Error {
 	w := m.options.Wrapper
 	if w == "" {
@@ -158,14 +156,14 @@ func (m *Method) wrap(sent members) *Error {
 	if !ok || kindOf(value) != "an object" && hasField(f.typ, w) {
 		whole, err := json.Marshal(sent)
 		if err != nil {
-			return nil // it was read from JSON a moment ago
+			return nil // cannot happen: it was read from JSON
 		}
 		sent[w] = whole
 		return nil
 	}
 	var inner members
 	if json.Unmarshal(value, &inner) != nil {
-		return nil // decoding says what is wrong with it
+		return nil // decoding returns the error
 	}
 	if err := m.camels(inner); err != nil {
 		return err
@@ -190,7 +188,7 @@ func hasField(t reflect.Type, name string) bool {
 	return false
 }
 
-// wanted shows the object that the method takes: {"context_id", "flow"}.
+// wanted shows the parameters: {"context_id", "flow"}.
 func (m *Method) wanted() string {
 	var names []string
 	for _, f := range m.fields {
@@ -199,7 +197,7 @@ func (m *Method) wanted() string {
 	return "{" + strings.Join(names, ", ") + "}"
 }
 
-// misfit names the field that did not fit, what it wants, and what it got.
+// misfit names the field that did not fit, and what it wants and got.
 func misfit(err error) *Error {
 	var e *json.UnmarshalTypeError
 	if !errors.As(err, &e) {
@@ -216,7 +214,7 @@ func misfit(err error) *Error {
 	return unfit(e.Field, "%s: want %s, got %s", where, wants(e.Type), got)
 }
 
-// wants describes a type to the author of JSON.
+// wants describes a type in words of JSON.
 func wants(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:

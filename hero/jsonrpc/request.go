@@ -7,14 +7,14 @@ import (
 
 const version = "2.0"
 
-// null is the id of an answer whose request had none that could be read.
+// null is the id of an answer to a request without a readable id.
 const null = "null"
 
 // request is one call. A notification has no id.
 type request struct {
-	id     json.RawMessage // as it was written: a string, a number or null
+	id     json.RawMessage // as sent: a string, a number or null
 	method string
-	params json.RawMessage // nil where there are none
+	params json.RawMessage // nil for none
 }
 
 // response is the answer to one call: a result or an error.
@@ -32,9 +32,8 @@ func failed(id json.RawMessage, err *Error) *response {
 	return &response{Version: version, ID: id, Error: err}
 }
 
-// readRequest reads one element of what check has passed. Where the request is
-// not one, what it has for an id is still returned. Members that the
-// specification does not know are left alone, as jsonrpsee leaves them.
+// readRequest reads one request, which check has passed. With an error it still returns the
+// id, if there is one. It ignores unknown members, as jsonrpsee does.
 func readRequest(raw json.RawMessage) (request, *Error) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil || members == nil {
@@ -65,8 +64,8 @@ func readRequest(raw json.RawMessage) (request, *Error) {
 	return r, nil
 }
 
-// idLike tells whether the value may be an id. Fractions are discouraged and
-// not forbidden; whatever it is goes back as it came.
+// idLike tells whether the value may be an id. The specification discourages fractions and
+// allows them.
 func idLike(raw json.RawMessage) bool {
 	kind := kindOf(raw)
 	return kind == "a string" || kind == "a number" || kind == "null"
@@ -93,8 +92,8 @@ func kindOf(raw json.RawMessage) string {
 	return "a number"
 }
 
-// encode is JSON without the escapes that only web pages need: scripts are full
-// of < and >.
+// encode writes JSON without the escapes of < and >. Only web pages need them, and scripts
+// would have many.
 func encode(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

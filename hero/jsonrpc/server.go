@@ -16,37 +16,35 @@ import (
 )
 
 const (
-	// defaultMaxBody is jsonrpsee's, and so the original's.
+	// defaultMaxBody is the bound of jsonrpsee, which the original uses.
 	defaultMaxBody = 10 << 20
-	// defaultMaxBatch is many more calls than a client has reason to gather.
+	// defaultMaxBatch is more than a client needs.
 	defaultMaxBatch = 1000
-	// defaultMaxConcurrent bounds the HTTP requests worked on at once; maxBodies
-	// bounds what they hold.
+	// defaultMaxConcurrent bounds the concurrent HTTP requests; maxBodies bounds their
+	// bytes.
 	defaultMaxConcurrent = 256
 )
 
-// ServerOptions say how a server behaves. The zero value works.
+// ServerOptions configure a server. The zero value works.
 type ServerOptions struct {
 	Log *zap.Logger
-	// MaxBody bounds one message, in bytes; 10 MiB unless said. An answer to a batch
-	// that has grown beyond it is not added to: the calls that are left are refused.
+	// MaxBody bounds one message, in bytes; 10 MiB by default. When the answer to a batch
+	// exceeds it the server refuses the remaining calls.
 	MaxBody int64
-	// MaxBatch bounds the calls in one batch; 1000 unless said.
+	// MaxBatch bounds the calls in one batch; 1000 by default.
 	MaxBatch int
-	// MaxConcurrent bounds the HTTP requests that are worked on at once, and the open
-	// WebSockets; 256 unless said. More wait for a moment and then get 503.
+	// MaxConcurrent bounds the concurrent HTTP requests, and the open WebSockets; 256 by
+	// default. Further ones wait for a moment and then get 503.
 	MaxConcurrent int
-	// Auth looks at the headers of a request before its body is read, once for each
-	// HTTP request and each WebSocket. What it puts into the context the handlers
-	// find there; Anonymous says that they find out who calls. Its error refuses the
-	// request with 401.
+	// Auth checks the headers of each HTTP request and WebSocket before the body is read.
+	// Handlers get the context that it returns; with Anonymous they authenticate the
+	// caller. Its error refuses the request with 401.
 	Auth func(ctx context.Context, r *http.Request) (context.Context, error)
-	// Received is told of each HTTP request that arrived whole, before its calls,
-	// and of each WebSocket that was opened, with the context of their calls. It may
-	// be called concurrently.
+	// Received is called for each HTTP request that arrived whole, before its calls, and for
+	// each open WebSocket, with the context of the calls. It may be called concurrently.
 	Received func(ctx context.Context)
-	// Observe is told of every call that was answered, and of notifications. The
-	// method is "" where there is none of the name. It may be called concurrently.
+	// Observe is called after each call and notification. The method is "" if the server
+	// has none of the name. It may be called concurrently.
 	Observe func(method string, took time.Duration, err error)
 }
 
@@ -75,16 +73,16 @@ func (o *ServerOptions) validate() error {
 	return nil
 }
 
-// Server answers calls of its methods. It is an http.Handler for POSTs to any
-// path; WebSocket is another. Its methods may be called concurrently.
+// Server answers calls of its methods. It is an http.Handler for POSTs to any path;
+// WebSocket returns another one. Its methods may be called concurrently.
 type Server struct {
 	options  ServerOptions
 	methods  map[string]*Method
 	document json.RawMessage
 	openRPC  Document
-	busy     chan struct{} // one place for each HTTP request
-	sockets  chan struct{} // one place for each WebSocket
-	// What the bodies and messages that are not small may hold together.
+	busy     chan struct{} // a slot for each HTTP request
+	sockets  chan struct{} // a slot for each WebSocket
+	// The room for bodies and messages that are not small.
 	bodies, anonymousBodies *semaphore.Weighted
 
 	mu      sync.Mutex     // guards the closing of stop
@@ -92,7 +90,7 @@ type Server struct {
 	serving sync.WaitGroup // WebSockets
 }
 
-// NewServer checks the methods and makes their document; nothing runs yet.
+// NewServer checks the methods and makes their document. It starts nothing.
 func NewServer(info Info, methods []Method, o ServerOptions) (*Server, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -122,12 +120,11 @@ func NewServer(info Info, methods []Method, o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// OpenRPC is the document that rpc.discover answers.
+// OpenRPC returns the document that rpc.discover answers.
 func (s *Server) OpenRPC() any { return s.openRPC }
 
-// Handle answers one request or one batch, without HTTP; nil where there is
-// nothing to answer, for notifications. The calls of a batch are made one after
-// another, in order.
+// Handle answers one request or one batch, without HTTP. It returns nil for notifications.
+// The calls of a batch are made in order, one after another.
 func (s *Server) Handle(ctx context.Context, raw []byte) []byte {
 	if err := check(raw); err != nil {
 		s.options.Observe("", 0, err)
@@ -156,12 +153,17 @@ func (s *Server) batch(ctx context.Context, raw []byte) []byte {
 	}
 	var out bytes.Buffer
 	for _, call := range calls {
-		answer := s.oneOfMany(ctx, call, int64(out.Len()) < s.options.MaxBody)
-		if answer == nil {
-			continue
+		var answer *response
+		if int64(out.Len()) < s.options.MaxBody {
+			answer = s.one(ctx, call)
+		} else {
+			r, _ := readRequest(call)
+			answer = failed(r.id, Errorf(Busy, "not called: the answer to this batch is full, send the call again in another one"))
 		}
-		out.WriteByte(',')
-		out.Write(s.write(answer))
+		if answer != nil {
+			out.WriteByte(',')
+			out.Write(s.write(answer))
+		}
 	}
 	if out.Len() == 0 {
 		return nil
@@ -171,16 +173,7 @@ func (s *Server) batch(ctx context.Context, raw []byte) []byte {
 	return out.Bytes()
 }
 
-// oneOfMany makes one call of a batch whose answer is not yet full.
-func (s *Server) oneOfMany(ctx context.Context, raw json.RawMessage, room bool) *response {
-	if room {
-		return s.one(ctx, raw)
-	}
-	r, _ := readRequest(raw)
-	return failed(r.id, Errorf(Busy, "not called: the answer to this batch is full, send the call again in another one"))
-}
-
-// one makes one call; nil for a notification.
+// one makes one call. It returns nil for a notification.
 func (s *Server) one(ctx context.Context, raw json.RawMessage) *response {
 	r, invalid := readRequest(raw)
 	if invalid != nil {
@@ -203,8 +196,8 @@ func (s *Server) one(ctx context.Context, raw json.RawMessage) *response {
 	return &response{Version: version, ID: r.id, Result: result}
 }
 
-// call calls the method. What a panic says goes to the log only: it may say
-// more than the caller should know.
+// call calls the method. The value of a panic goes to the log only: it may reveal more than
+// the caller should know.
 func (s *Server) call(ctx context.Context, r request) (result json.RawMessage, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -226,14 +219,14 @@ func (s *Server) call(ctx context.Context, r request) (result json.RawMessage, e
 	return encode(value)
 }
 
-// write is the answer as JSON.
+// write encodes the answer.
 func (s *Server) write(r *response) []byte {
 	raw, err := encode(r)
 	if err == nil {
 		return raw
 	}
 	s.options.Log.Error("an answer has no JSON", zap.Error(err))
-	raw, _ = encode(failed(r.ID, Errorf(InternalError, "the answer has no JSON"))) // plain strings have
+	raw, _ = encode(failed(r.ID, Errorf(InternalError, "the answer has no JSON"))) // strings always have JSON
 	return raw
 }
 

@@ -11,24 +11,24 @@ import (
 	"github.com/coder/websocket"
 )
 
-// ErrClosed says that a WebSocket has ended: whether the calls that waited were
-// made nobody knows.
+// ErrClosed means that a WebSocket has ended. The calls that waited may have been made or
+// not.
 var ErrClosed = errors.New("the WebSocket is closed")
 
-// Socket calls a server over one WebSocket. It may be used concurrently. It does
-// not connect again by itself.
+// Socket calls a server over one WebSocket. Its methods may be called concurrently. It does
+// not reconnect.
 type Socket struct {
 	options ClientOptions
 	conn    *websocket.Conn
 	done    chan struct{} // closed when reading has ended
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	last    uint64
 	waiting map[string]chan []byte
 	err     error // why reading ended
 }
 
-// Dial connects to a ws or wss URL. Close ends it.
+// Dial connects to a ws or wss URL. The caller must Close the Socket.
 func Dial(ctx context.Context, url string, o ClientOptions) (*Socket, error) {
 	o.validate()
 	ctx, cancel := o.bounded(ctx)
@@ -45,13 +45,13 @@ func Dial(ctx context.Context, url string, o ClientOptions) (*Socket, error) {
 	return s, nil
 }
 
-// Close ends the WebSocket and waits until nothing is read any more.
+// Close closes the WebSocket and waits for the end of its reader.
 func (s *Socket) Close() {
 	_ = s.conn.Close(websocket.StatusNormalClosure, "")
 	<-s.done
 }
 
-// Call is as Client's.
+// Call calls a method as Client.Call does.
 func (s *Socket) Call(ctx context.Context, method string, params, result any) error {
 	ctx, cancel := s.options.bounded(ctx)
 	defer cancel()
@@ -98,7 +98,7 @@ func (s *Socket) reason() error {
 	return s.err
 }
 
-// read hands each answer to the call that waits for it, until the end.
+// read passes each answer to its call, until the WebSocket ends.
 func (s *Socket) read() {
 	defer close(s.done)
 	for {
@@ -113,7 +113,7 @@ func (s *Socket) read() {
 	}
 }
 
-// hand drops an answer that no call waits for: a late one, or a second one.
+// hand passes an answer to its call. It drops a late answer, or a second one.
 func (s *Socket) hand(raw []byte) {
 	var r struct {
 		ID any `json:"id"`

@@ -12,22 +12,21 @@ import (
 )
 
 const (
-	// socketCalls bounds the messages of one WebSocket that are worked on at once;
-	// the next one is read when one of them is answered.
+	// socketCalls bounds the concurrent messages of one WebSocket. The server reads the next
+	// one when it has answered one of them.
 	socketCalls = 64
-	// pingEvery finds out that a client is gone without a word.
+	// pingEvery is the interval of pings, which detect a client that is gone.
 	pingEvery = 30 * time.Second
-	// writeWait bounds how long a client takes to take an answer.
+	// writeWait bounds the time in which a client takes an answer.
 	writeWait = 30 * time.Second
 )
 
-// WebSocket serves the same methods over WebSocket: a message is one request or
-// one batch, and so is its answer. Answers come as they are ready, which need not
-// be the order of the requests. Pages of other hosts are refused.
+// WebSocket returns the handler of the same methods over WebSocket. A message is one request
+// or one batch. Answers come as they are ready, in any order. Web pages of other hosts
+// are refused.
 func (s *Server) WebSocket() http.Handler { return http.HandlerFunc(s.serveSocket) }
 
-// Close ends the WebSockets and waits for them. The calls that are being made
-// have their context cancelled.
+// Close cancels the calls of the WebSockets, closes them and waits for their end.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if !s.stopped() {
@@ -37,7 +36,7 @@ func (s *Server) Close() {
 	s.serving.Wait()
 }
 
-// enter counts a WebSocket that Close waits for, unless it was called.
+// enter counts a WebSocket, for which Close waits. It returns false after Close.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +66,7 @@ func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	defer s.serving.Done()
 	c, err := websocket.Accept(w, r, nil)
 	if err != nil {
-		return // Accept has answered
+		return // Accept answered the request
 	}
 	defer func() { _ = c.CloseNow() }()
 	c.SetReadLimit(s.options.MaxBody)
@@ -84,39 +83,44 @@ func (s *Server) stopped() bool {
 	}
 }
 
-// serve reads messages until the client goes or the server stops, and waits for
-// what was begun.
+// serve reads messages until the client is gone or the server stops, and waits for the
+// running calls.
 func (s *Server) serve(ctx context.Context, c *websocket.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	defer working.Wait()
 	defer cancel()
 	working.Go(func() { s.attend(ctx, c, cancel) })
-	places := make(chan struct{}, socketCalls)
+	slots := make(chan struct{}, socketCalls)
 	for {
 		room := s.roomFor(ctx)
 		raw, err := s.message(ctx, c, room)
 		if err != nil {
 			room.release()
-			s.ended(c, err)
+			switch {
+			case errors.Is(err, errNoRoom):
+				_ = c.Close(websocket.StatusTryAgainLater, err.Error())
+			case errors.Is(err, websocket.ErrMessageTooBig), errors.Is(err, errTooBig):
+				s.options.Log.Warn("a WebSocket was closed: its message is too big", zap.Int64("limit", s.options.MaxBody))
+			}
 			return
 		}
 		select {
-		case places <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-ctx.Done():
 			room.release()
 			return
 		}
 		working.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			defer room.release()
 			s.answer(ctx, c, raw)
 		})
 	}
 }
 
-// message reads the next one into the room. Once it has begun to come it has as
-// long as a body.
+// message reads the next message and holds room for it. From its first byte on a message
+// must arrive in bodyWait.
 func (s *Server) message(ctx context.Context, c *websocket.Conn, room *held) ([]byte, error) {
 	_, r, err := c.Reader(ctx)
 	if err != nil {
@@ -124,7 +128,7 @@ func (s *Server) message(ctx context.Context, c *websocket.Conn, room *held) ([]
 	}
 	late := time.AfterFunc(bodyWait, func() { _ = c.CloseNow() })
 	defer late.Stop()
-	return room.read(ctx, r, s.options.MaxBody+1) // the connection has a limit, and says so when it is passed
+	return room.read(ctx, r, s.options.MaxBody+1) // the connection enforces MaxBody
 }
 
 func (s *Server) answer(ctx context.Context, c *websocket.Conn, raw []byte) {
@@ -134,10 +138,10 @@ func (s *Server) answer(ctx context.Context, c *websocket.Conn, raw []byte) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeWait)
 	defer cancel()
-	_ = c.Write(ctx, websocket.MessageText, out) // a failed write ends the reading, too
+	_ = c.Write(ctx, websocket.MessageText, out) // a failed write ends the reader, too
 }
 
-// attend ends a WebSocket whose client is gone, or when the server stops.
+// attend pings the client, and ends the WebSocket when it is gone or the server stops.
 func (s *Server) attend(ctx context.Context, c *websocket.Conn, cancel func()) {
 	defer cancel()
 	tick := time.NewTicker(pingEvery)
@@ -157,14 +161,5 @@ func (s *Server) attend(ctx context.Context, c *websocket.Conn, cancel func()) {
 				return
 			}
 		}
-	}
-}
-
-func (s *Server) ended(c *websocket.Conn, err error) {
-	switch {
-	case errors.Is(err, errNoRoom):
-		_ = c.Close(websocket.StatusTryAgainLater, err.Error())
-	case errors.Is(err, websocket.ErrMessageTooBig), errors.Is(err, errTooBig):
-		s.options.Log.Warn("a WebSocket was closed: its message is too big", zap.Int64("limit", s.options.MaxBody))
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"edda/hero/redisdb"
 )
 
-// advance does the acts of one step, in order. The first that Redis refuses for
-// now ends it; all are done again then.
+// advance does the acts of one step, in order. It returns the first error; the relay then
+// repeats all acts.
 func (d *Destination) advance(ctx context.Context, b flow.Batch) error {
 	for _, a := range b.Acts {
 		if err := d.act(ctx, b, a); err != nil {
@@ -31,7 +31,10 @@ func (d *Destination) act(ctx context.Context, b flow.Batch, a flow.Act) error {
 	case flow.ActDispatch:
 		return d.dispatch(ctx, b, a)
 	case flow.ActNode:
-		return d.showNode(ctx, b, a)
+		// A runner that works on the same hash may have written its result, which stays.
+		return beyondRepair(d.db.ShowJob(ctx, b.ContextID, a.Caller, a.Node, redisdb.Shown{
+			FlowID: b.FlowID, Attempt: a.Attempt, Status: a.Status.JobStatus(), Result: a.Result,
+		}))
 	case flow.ActStop:
 		return beyondRepair(d.db.StopJob(ctx, b.ContextID, a.Caller, a.Node, b.FlowID, a.Attempt))
 	case flow.ActFlow:
@@ -40,8 +43,8 @@ func (d *Destination) act(ctx context.Context, b flow.Batch, a flow.Act) error {
 	return nil
 }
 
-// beyondRepair drops an act whose object was changed by its owner: a job that was
-// deleted, or is broken, shows nothing; the flow's state is the engine's.
+// beyondRepair drops the error of an act whose object is deleted, broken or changed by its
+// owner: the engine has the flow's state.
 func beyondRepair(err error) error {
 	broken := (*hero.FieldError)(nil)
 	if errors.Is(err, redisdb.ErrNotFound) || errors.Is(err, redisdb.ErrIllegal) || errors.As(err, &broken) {
@@ -50,8 +53,8 @@ func beyondRepair(err error) error {
 	return err
 }
 
-// dispatch makes the job ready for that attempt and sends it. Each half is known
-// again by the attempt, so that doing it twice sends it once.
+// dispatch sets the job to dispatched and sends it. Redis recognises both steps by the
+// attempt, so that a repeated dispatch sends the job once.
 func (d *Destination) dispatch(ctx context.Context, b flow.Batch, a flow.Act) error {
 	env, err := d.db.FlowEnv(ctx, b.ContextID, b.FlowID)
 	if beyondRepair(err) != nil {
@@ -60,24 +63,24 @@ func (d *Destination) dispatch(ctx context.Context, b flow.Batch, a flow.Act) er
 	j, err := d.db.DispatchJob(ctx, b.ContextID, a.Caller, a.Node, redisdb.Dispatch{FlowID: b.FlowID, Attempt: a.Attempt, Env: env})
 	switch {
 	case err != nil && beyondRepair(err) == nil:
-		return d.reportFailed(ctx, b, a, err)
+		return d.report(ctx, b, a, hero.NodeFailed, map[string]string{hero.ResultError: "not sent: " + err.Error()})
 	case err != nil:
 		return err
 	case j.Status == hero.JobFinished:
-		return d.report(ctx, b, a, hero.NodeCompleted, j.Result) // it has its result, and is not run again
+		return d.report(ctx, b, a, hero.NodeCompleted, j.Result) // it keeps its result and does not run again
 	}
 	_, _, err = d.db.Send(ctx, b.ContextID, dispatchID(b, a), message(b, a, j))
 	return err
 }
 
-// dispatchID is the command id of one dispatch.
+// dispatchID returns the command id of one dispatch.
 func dispatchID(b flow.Batch, a flow.Act) string {
 	return fmt.Sprintf("flow/%d/%d/%d/%d", b.ContextID, b.FlowID, a.Node, a.Attempt)
 }
 
-// message carries the job of one dispatch to its runner.
+// message returns the message that carries the job of one dispatch to its runner.
 func message(b flow.Batch, a flow.Act, j hero.Job) hero.Message {
-	j.OwnEnv = nil // it runs with all of them
+	j.OwnEnv = nil // EnvVars has all variables
 	return hero.Message{
 		CallerID: b.CallerID, ContextID: b.ContextID, MessageType: hero.MessageJob, MessageFormat: hero.FormatText,
 		Timeout: deliverWithin(a), TimeoutAck: queueTimeout(a), TimeoutResult: resultWithin(a),
@@ -87,34 +90,29 @@ func message(b flow.Batch, a flow.Act, j hero.Job) hero.Message {
 	}
 }
 
-// reachWithin is how long a supervisor is looked for at least, in seconds: one that
-// restarts is back by then.
+// reachWithin is the least time, in seconds, for which a job is offered to supervisors: one
+// that restarts is back by then.
 const reachWithin = 120
 
-// deliverWithin is how long a job of a flow is offered that no supervisor takes, in
-// seconds. Waiting in a queue has its own bound: no runner has the job yet.
+// deliverWithin bounds the time, in seconds, for which a job is offered to supervisors. The
+// wait in a queue, before a runner takes the job, has its own bound.
 func deliverWithin(a flow.Act) uint32 { return min(max(a.Timeout, reachWithin), queueTimeout(a)) }
 
-// queueTimeout is how long the job may wait to be begun, in seconds. An act of an
-// earlier version does not say.
+// queueTimeout bounds the wait before the job begins, in seconds. An act of an earlier version
+// has none.
 func queueTimeout(a flow.Act) uint32 {
 	return cmp.Or(a.QueueTimeout, uint32(hero.DefaultQueueTimeout/time.Second))
 }
 
-// resultWithin is how long the router waits for a result, in seconds: longer than the
-// flow does, which gives its job the queue timeout to be begun and then the timeout to
-// run. The flow gives up by itself, and then stops the attempt.
+// resultWithin bounds the router's wait for a result, in seconds. It is longer than the queue
+// timeout and the timeout, after which the flow gives up and stops the attempt.
 func resultWithin(a flow.Act) uint32 {
 	const slack = 4 * flow.AnswerGrace
 	return uint32(min(uint64(queueTimeout(a))+uint64(a.Timeout)+uint64(slack/time.Second), math.MaxUint32))
 }
 
-func (d *Destination) reportFailed(ctx context.Context, b flow.Batch, a flow.Act, why error) error {
-	return d.report(ctx, b, a, hero.NodeFailed, map[string]string{hero.ResultError: "not sent: " + why.Error()})
-}
-
-// report tells the flow what is known without sending anything. A flow that is
-// gone needs no telling.
+// report tells the flow the end of a node whose job was not sent. It ignores that the flow is
+// deleted.
 func (d *Destination) report(ctx context.Context, b flow.Batch, a flow.Act, status hero.NodeStatus, result map[string]string) error {
 	err := d.reports.Report(ctx, hero.Report{
 		ID: fmt.Sprintf("unsent/%d/%d/%s", a.Node, a.Attempt, status), ContextID: b.ContextID, FlowID: b.FlowID,
@@ -126,15 +124,7 @@ func (d *Destination) report(ctx context.Context, b flow.Batch, a flow.Act, stat
 	return err
 }
 
-// showNode shows a node's status in its job. A runner that works on the same hash
-// was there before, and its result stays.
-func (d *Destination) showNode(ctx context.Context, b flow.Batch, a flow.Act) error {
-	return beyondRepair(d.db.ShowJob(ctx, b.ContextID, a.Caller, a.Node, redisdb.Shown{
-		FlowID: b.FlowID, Attempt: a.Attempt, Status: a.Status.JobStatus(), Result: a.Result,
-	}))
-}
-
-// showFlow shows the flow's status; at its end with the results of its jobs.
+// showFlow writes the flow's status, at its end with the results of its jobs.
 func (d *Destination) showFlow(ctx context.Context, b flow.Batch, a flow.Act) error {
 	var result map[string]string
 	if a.Flow.Ended() {
@@ -149,8 +139,7 @@ func (d *Destination) showFlow(ctx context.Context, b flow.Batch, a flow.Act) er
 	return beyondRepair(d.db.MoveFlow(ctx, b.ContextID, b.FlowID, a.Flow, result))
 }
 
-// maxGathered bounds the bytes of one flow's result: what is beyond it stays in
-// the jobs.
+// maxGathered bounds the result of one flow, in bytes. Further results stay in the jobs.
 const maxGathered = 4 << 20
 
 // gather collects the jobs' results, by <job id>.<key>.
@@ -165,27 +154,17 @@ func (d *Destination) gather(ctx context.Context, b flow.Batch) (map[string]stri
 		if beyondRepair(err) != nil {
 			return nil, err
 		}
-		part := prefixed(id, j.Result)
-		if size += bytesOf(part); size > maxGathered {
+		part := make(map[string]string, len(j.Result))
+		for k, v := range j.Result {
+			name := fmt.Sprintf("%d.%s", id, k)
+			part[name] = v
+			size += len(name) + len(v)
+		}
+		if size > maxGathered {
 			out[hero.ResultNote] = fmt.Sprintf("more than %d bytes: the jobs from %d on keep theirs", maxGathered, id)
 			break
 		}
 		maps.Copy(out, part)
 	}
 	return out, nil
-}
-
-func prefixed(id uint32, result map[string]string) map[string]string {
-	out := make(map[string]string, len(result))
-	for k, v := range result {
-		out[fmt.Sprintf("%d.%s", id, k)] = v
-	}
-	return out
-}
-
-func bytesOf(m map[string]string) (n int) {
-	for k, v := range m {
-		n += len(k) + len(v)
-	}
-	return n
 }

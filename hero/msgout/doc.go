@@ -1,8 +1,7 @@
-// Package msgout is the outbox's destination in Redis. It carries out what sagas
-// and flows have committed: messages on msg_out, and what jobs and flows show of
-// their state. The relay offers work at least once; every step here may be done
-// again and changes nothing then, because each has a name of its own in Redis: a
-// message its command id, a dispatch its attempt.
+// Package msgout is the outbox's destination in Redis. It does the work that sagas and flows
+// have committed: it sends messages on msg_out and writes the states of flows to their
+// objects. The relay delivers at least once. A repeated step changes nothing, because
+// Redis recognises it: a message by its command id, a dispatch by its attempt.
 //
-// It is the one place where the engine's side and the Hero side meet.
+// It is the only package in which the engine and the Hero systems meet.
 package msgout

@@ -11,27 +11,25 @@ import (
 	"edda/internal/backoff"
 )
 
-// CallOptions say what a call tells on its way.
+// CallOptions configure a call.
 type CallOptions struct {
-	// Observe is told each state that the message is seen in, and its id, one
-	// after another, on the caller's goroutine. The first is StatePending, as soon
-	// as the message is pushed.
+	// Observe is called with each new state of the message, and its id, on the caller's
+	// goroutine. The first state is StatePending, when the message was pushed.
 	Observe func(s State, messageID string)
 }
 
 // waiter is a call that waits for its reply.
 type waiter struct {
-	ids    []string // JSON-RPC's
-	pushed string   // the message's; "" before it is pushed
+	ids    []string // of the JSON-RPC requests
+	pushed string   // the message's id; "" before the push returned
 	dst    Destination
-	reply  chan []byte // holds one
+	reply  chan []byte // has room for one
 }
 
-// Call pushes one JSON-RPC request, whose id is given, and waits for the reply
-// until the context ends. The id must not be used for anything else, ever: a
-// late reply to it would be taken. Nothing is pushed twice. After ErrUnsent,
-// ErrRefused and ErrAborted the request was not received; after any other error it
-// may have been.
+// Call pushes one JSON-RPC request with the given id, once, and waits for the reply until the
+// context ends. The id must never be used again: Call would take a late reply to it. After
+// ErrUnsent, ErrRefused and ErrAborted the request was not received; after any other
+// error it may have been.
 func (h *Hub) Call(ctx context.Context, dst Destination, topic string, payload []byte, id string, o CallOptions) ([]byte, error) {
 	w, err := h.expect(id, dst)
 	if err != nil {
@@ -50,8 +48,7 @@ func (h *Hub) Call(ctx context.Context, dst Destination, topic string, payload [
 	return reply, nil
 }
 
-// expect takes note of a call before it is pushed: its reply may be quicker than
-// the push's return.
+// expect registers a call before its push: the reply may come before the push returns.
 func (h *Hub) expect(id string, dst Destination) (*waiter, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,8 +64,7 @@ func (h *Hub) expect(id string, dst Destination) (*waiter, error) {
 	return w, nil
 }
 
-// pushReturned takes note of the message's id, and looks whether the reply was
-// there before it.
+// pushReturned registers the message's id, and matches the replies that came before it.
 func (h *Hub) pushReturned(w *waiter, messageID string) {
 	for _, m := range h.returned(w, messageID) {
 		if m.ID == messageID && w.dst.Sent(m) {
@@ -80,8 +76,8 @@ func (h *Hub) pushReturned(w *waiter, messageID string) {
 	h.wake()
 }
 
-// returned takes the replies to the message out of those that were early, and
-// with the last push that returns the others too: they are nobody's.
+// returned removes the replies to the message from the early ones. When no push is in flight
+// it removes all: the others belong to no call.
 func (h *Hub) returned(w *waiter, messageID string) (taken []Message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,7 +111,7 @@ func (h *Hub) forget(w *waiter) {
 	}
 }
 
-// await waits for the reply, and looks how far the message is meanwhile.
+// await waits for the reply, and polls the state of the message.
 func (h *Hub) await(ctx context.Context, w *waiter, observe func(State, string)) ([]byte, error) {
 	if observe == nil {
 		observe = func(State, string) {}
@@ -134,7 +130,7 @@ func (h *Hub) await(ctx context.Context, w *waiter, observe func(State, string))
 		case <-t.C:
 		}
 		if seen == StateRead {
-			continue // there is nothing further
+			continue // the last state
 		}
 		state := h.look(ctx, w, seen)
 		if state != seen {
@@ -142,13 +138,18 @@ func (h *Hub) await(ctx context.Context, w *waiter, observe func(State, string))
 			observe(seen, w.pushed)
 		}
 		if seen == StateAborted {
-			return lastReply(w)
+			select { // the message may have been received all the same
+			case reply := <-w.reply:
+				return reply, nil
+			default:
+				return nil, ErrAborted
+			}
 		}
 	}
 }
 
-// look asks for the state. Where that fails it is as it was: the message may well
-// arrive although its sender is asked in vain.
+// look asks the node for the state. If that fails the state stays as it was: the message may
+// arrive although the node does not answer.
 func (h *Hub) look(ctx context.Context, w *waiter, seen State) State {
 	state, err := h.api.Status(ctx, w.pushed)
 	if err != nil {
@@ -158,17 +159,7 @@ func (h *Hub) look(ctx context.Context, w *waiter, seen State) State {
 	return state
 }
 
-// lastReply is the reply of a message that was given up and yet received.
-func lastReply(w *waiter) ([]byte, error) {
-	select {
-	case reply := <-w.reply:
-		return reply, nil
-	default:
-		return nil, ErrAborted
-	}
-}
-
-// hand gives a reply to its call; no call waits for a second one.
+// hand passes a reply to its call. A second reply is a stray.
 func (h *Hub) hand(w *waiter, m Message) {
 	select {
 	case w.reply <- m.Payload:

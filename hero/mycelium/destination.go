@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// MaxTopic is how many bytes a topic has at most.
+// MaxTopic bounds a topic, in bytes.
 const MaxTopic = 255
 
-// Scheme is how URLs of destinations begin.
+// Scheme begins the URL of a destination.
 const Scheme = "mycelium://"
 
-// Destination is a node, by its key or by an address in its range: one of both.
+// Destination names a node by its key or by an address in its range.
 type Destination struct {
 	IP string `json:"ip,omitempty"`
 	PK string `json:"pk,omitempty"` // 64 hexadecimal digits, in lower case
 }
 
-// ParseDestination reads mycelium://<pk|ip>[?topic=…], or a key or an address by
-// itself. The topic is "" where none is said.
+// ParseDestination reads mycelium://<pk|ip>[?topic=…], or a key or an address alone. The
+// topic is "" if there is none.
 func ParseDestination(s string) (d Destination, topic string, err error) {
 	host, query, _ := strings.Cut(strings.TrimPrefix(s, Scheme), "?")
 	if topic, err = parseTopic(query); err != nil {
@@ -72,7 +72,7 @@ func parseHost(host string) (Destination, error) {
 	return Destination{IP: ip.String()}, nil
 }
 
-// String is the destination as a URL.
+// String returns the destination as a URL.
 func (d Destination) String() string {
 	if d.PK != "" {
 		return Scheme + d.PK
@@ -80,8 +80,8 @@ func (d Destination) String() string {
 	return Scheme + "[" + d.IP + "]"
 }
 
-// Sent tells whether the message came from here. An address stands for its whole
-// /64, the range of one node, which answers with its own.
+// Sent tells whether the destination sent the message. An address stands for its /64, the
+// range of one node.
 func (d Destination) Sent(m Message) bool {
 	if d.PK != "" {
 		return strings.EqualFold(d.PK, m.SrcPK)

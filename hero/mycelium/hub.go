@@ -13,57 +13,56 @@ import (
 )
 
 const (
-	// popSoon is the pause between pops while messages come, and popLater when none
-	// has come for a while: a pop that waited would keep all others waiting.
+	// popSoon is the pause between pops while messages come, popLater the longest one
+	// while none come. A pop does not wait in the node, where it would block others.
 	popSoon  = 5 * time.Millisecond
 	popLater = 100 * time.Millisecond
-	// downSoon and downLater bound the pauses while the node does not answer.
+	// downSoon and downLater bound the back-off while the node does not answer.
 	downSoon  = 100 * time.Millisecond
 	downLater = 5 * time.Second
-	// defaultLook is how often the state of a message is looked at; the first look
-	// is sooner.
+	// defaultLook is the interval of polls for the state of a message; firstLook comes
+	// before the first.
 	defaultLook = time.Second
 	firstLook   = 50 * time.Millisecond
-	// defaultServing bounds the requests that are handled at once; the next ones
-	// wait in the node. A job that runs is one, so there may be many.
+	// defaultServing bounds the concurrent requests; further ones wait in the node. A
+	// running job is one, so there may be many.
 	defaultServing = 1024
-	// lastTry is how long a request to the node may take once the hub is to end.
+	// lastTry bounds a request to the node after the hub is told to end.
 	lastTry = 2 * time.Second
-	// remembered is how many ids of messages are kept to tell repeats by.
+	// remembered bounds the ids of messages by which repeats are known.
 	remembered = 8192
-	// earlyReplies is how many replies are kept that came before their push returned.
+	// earlyReplies bounds the replies that came before their push returned.
 	earlyReplies = 256
-	// lateReplies and lateBytes bound the replies that are kept although no call waits
-	// for them: those that lay in the node at the start, until their calls are resumed.
+	// lateReplies and lateBytes bound the replies without a call. At the start the node
+	// holds replies whose calls are about to be resumed.
 	lateReplies = 4096
 	lateBytes   = 32 << 20
 )
 
-// What happened to a message that arrived, as Options.Count is told it.
+// The outcomes of an arrived message, which Options.Count gets.
 const (
-	CountReply    = "reply"    // taken by the call that waited
-	CountStray    = "stray"    // no call waited for it: late, repeated, or unknown
-	CountStranger = "stranger" // not from whom was asked; dropped
-	CountRequest  = "request"  // given to a handler
-	CountRepeat   = "repeat"   // a request that was there before; dropped
+	CountReply    = "reply"    // passed to its call
+	CountStray    = "stray"    // no call waits for it: late, repeated or unknown
+	CountStranger = "stranger" // not from the called node; dropped
+	CountRequest  = "request"  // passed to a handler
+	CountRepeat   = "repeat"   // a request that was handled before; dropped
 )
 
-// Options say how a hub behaves. The zero value works.
+// Options configure a hub. The zero value works.
 type Options struct {
 	Log *zap.Logger
-	// Look is how often the state of a message is looked at while its reply is
-	// waited for; a second unless said.
+	// Look is the interval of polls for the state of a message without a reply; a second by
+	// default.
 	Look time.Duration
-	// Serving bounds the requests that are handled at once; 1024 unless said.
+	// Serving bounds the concurrent requests; 1024 by default.
 	Serving int
-	// Listen are topics on which replies are heard besides the empty one: some who are
-	// called answer by a message of their own, and with a topic.
+	// Listen lists topics on which replies arrive besides the empty one: some programs
+	// answer by a new message, with a topic.
 	Listen []string
-	// Stray is given replies that no call waits for: a caller that gave up may still
-	// use a late one. It may be called concurrently.
+	// Stray gets the replies that no call waits for: a caller that gave up may use a late
+	// one. It may be called concurrently.
 	Stray func(Message)
-	// Count is told what happened to each message that arrived. It may be called
-	// concurrently.
+	// Count gets the outcome of each arrived message. It may be called concurrently.
 	Count func(what string)
 }
 
@@ -85,42 +84,42 @@ func (o *Options) validate() {
 	}
 }
 
-// Handler answers a request; nil is no answer. Its context ends with the hub.
+// Handler answers a request, or returns nil. Its context ends with the hub.
 type Handler func(ctx context.Context, m Message) (reply []byte)
 
-// Hub makes calls over a node and serves those of others. Make it with NewHub;
-// Call and Serve may be used concurrently.
+// Hub makes calls over a node and serves the calls of other nodes. Make it with NewHub. Call
+// and Serve may be called concurrently.
 type Hub struct {
 	api     API
 	options Options
 	working sync.WaitGroup // handlers
-	places  chan struct{}  // one for each handler
+	slots   chan struct{}  // one for each running handler
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	running  bool
 	handlers map[string]Handler
-	loops    []chan struct{}    // wakes each loop
+	loops    []chan struct{}    // wakes the loops
 	byID     map[string]*waiter // by JSON-RPC id
 	byPush   map[string]*waiter // by the id of the message
 	pushing  int                // pushes that have not returned
 	early    []Message          // replies that came meanwhile
-	late     []Message          // replies that no call waited for, oldest first
-	lateSize int                // of their payloads
-	looking  int                // topics whose messages of before the start are not all seen
-	seen     chan struct{}      // closed once they are
+	late     []Message          // replies without a call, oldest first
+	lateSize int                // the bytes of their payloads
+	looking  int                // topics that have not been empty since the start
+	seen     chan struct{}      // closed when looking is 0
 	requests *memory
 }
 
-// NewHub makes a hub; nothing runs yet.
+// NewHub makes a hub, to be run by Run.
 func NewHub(api API, o Options) *Hub {
 	o.validate()
 	return &Hub{
-		api: api, options: o, places: make(chan struct{}, o.Serving),
+		api: api, options: o, slots: make(chan struct{}, o.Serving),
 		handlers: map[string]Handler{}, byID: map[string]*waiter{}, byPush: map[string]*waiter{}, seen: make(chan struct{}), requests: newMemory(remembered),
 	}
 }
 
-// Serve gives the requests of a topic to a handler. It comes before Run.
+// Serve passes the requests of a topic to a handler. Call it before Run.
 func (h *Hub) Serve(topic string, handle Handler) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,8 +135,8 @@ func (h *Hub) Serve(topic string, handle Handler) error {
 	return nil
 }
 
-// Run takes what arrives until the context ends, and waits for the handlers. A
-// node that does not answer is asked again.
+// Run handles arriving messages until the context ends, and waits for the handlers. It
+// retries while the node does not answer.
 func (h *Hub) Run(ctx context.Context) error {
 	topics, err := h.start()
 	if err != nil {
@@ -152,8 +151,8 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-// start lists the topics to pop with what wakes their loops: those that are
-// served, and the empty one and those listened to, where replies are.
+// start returns the topics to pop and the channels that wake their loops: the served ones,
+// the empty one and those of Listen.
 func (h *Hub) start() (map[string]chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -178,7 +177,7 @@ func (h *Hub) start() (map[string]chan struct{}, error) {
 	return topics, nil
 }
 
-// pop takes the messages of one topic until the context ends.
+// pop handles the messages of one topic until the context ends.
 func (h *Hub) pop(ctx context.Context, topic string, wake <-chan struct{}) {
 	looks := backoff.Exponential{First: popSoon, Most: popLater}
 	down := backoff.Exponential{First: downSoon, Most: downLater}
@@ -211,7 +210,7 @@ func (h *Hub) pop(ctx context.Context, topic string, wake <-chan struct{}) {
 	}
 }
 
-// caughtUp notes that a topic was empty for the first time.
+// caughtUp records that a topic was empty for the first time.
 func (h *Hub) caughtUp() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -220,15 +219,15 @@ func (h *Hub) caughtUp() {
 	}
 }
 
-// popOnce is not broken off when the hub ends: what a pop takes is gone even where
-// nobody listens to its answer any more.
+// popOnce pops one message. It does not end with the hub at once: a message whose pop is cut
+// off would be lost.
 func (h *Hub) popOnce(ctx context.Context, topic string) (*Message, error) {
 	ctx, cancel := outlasting(ctx, lastTry)
 	defer cancel()
 	return h.api.Pop(ctx, &topic, 0)
 }
 
-// outlasting is a context that ends some time after another one.
+// outlasting returns a context that ends some time after another one.
 func outlasting(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
@@ -238,7 +237,7 @@ func outlasting(ctx context.Context, by time.Duration) (context.Context, context
 	}
 }
 
-// waitOrWake waits for the pause, or until it is woken, which it reports.
+// waitOrWake waits for the pause. It returns true if it was woken.
 func waitOrWake(ctx context.Context, pause time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(pause)
 	defer t.Stop()
@@ -251,14 +250,36 @@ func waitOrWake(ctx context.Context, pause time.Duration, wake <-chan struct{}) 
 	return false
 }
 
-// wake has the loops look at once: something is likely to come.
+// wake has the loops pop at once: a reply is likely to come.
 func (h *Hub) wake() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, wake := range h.loops {
 		select {
 		case wake <- struct{}{}:
-		default: // it is awake
+		default: // the loop is awake
 		}
 	}
+}
+
+// memory remembers the last keys that were added.
+type memory struct {
+	keys map[string]struct{}
+	ring []string
+	next int
+}
+
+func newMemory(size int) *memory {
+	return &memory{keys: map[string]struct{}{}, ring: make([]string, size)}
+}
+
+// add tells whether the key is new. If it is, add drops the oldest one.
+func (m *memory) add(key string) bool {
+	if _, ok := m.keys[key]; ok {
+		return false
+	}
+	delete(m.keys, m.ring[m.next])
+	m.keys[key], m.ring[m.next] = struct{}{}, key
+	m.next = (m.next + 1) % len(m.ring)
+	return true
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Message is one that arrived. Whom it is from the node has verified.
+// Message is an arrived message. The node has verified its sender.
 type Message struct {
-	ID      string `json:"id"` // a reply has that of what it answers
+	ID      string `json:"id"` // a reply has the id of the message that it answers
 	SrcIP   string `json:"srcIp"`
 	SrcPK   string `json:"srcPk"`
 	DstIP   string `json:"dstIp"`
@@ -21,62 +21,62 @@ type Message struct {
 	Payload []byte `json:"payload"`
 }
 
-// Pushed is what became of a push: its id, and the reply if one came in time.
+// Pushed is the answer to a push: the message's id, and the reply if one came in time.
 type Pushed struct {
 	ID    string
 	Reply *Message
 }
 
-// State is how far a message that was pushed has got.
+// State is the state of a pushed message.
 type State string
 
-// The states of a message. Sent of the transport is StateSending, delivered is
+// The states of a message. The transport status sent is StateSending, delivered is
 // StateReceived.
 const (
-	StatePending  State = "pending"  // the other node has not been heard of
-	StateSending  State = "sending"  // on its way
+	StatePending  State = "pending"  // the other node has not answered yet
+	StateSending  State = "sending"  // in transit
 	StateReceived State = "received" // the other node has it
-	StateRead     State = "read"     // somebody popped it there
-	StateAborted  State = "aborted"  // given up; it was almost certainly not received
-	StateUnknown  State = "unknown"  // forgotten; nothing follows from it
+	StateRead     State = "read"     // popped at the other node
+	StateAborted  State = "aborted"  // given up, and almost certainly not received
+	StateUnknown  State = "unknown"  // forgotten by the node; says nothing about the message
 )
 
 // API is a Mycelium node. Its methods may be called concurrently.
 type API interface {
-	// Push sends a message. With a wait, of whole seconds, the reply is in the answer
-	// if it came by then, and else in the inbox. ErrRefused and ErrUnsent say that
-	// nothing was sent; after any other error it may have been.
+	// Push sends a message. With a wait, in whole seconds, it returns a reply that comes
+	// in time; a later one goes to the inbox. ErrRefused and ErrUnsent mean that the
+	// message was not sent; after any other error it may have been.
 	Push(ctx context.Context, dst Destination, topic string, payload []byte, wait time.Duration) (Pushed, error)
-	// Pop takes the first message with exactly this topic, or with any where topic
-	// is nil; nil when there is none. While it waits no other call is answered.
+	// Pop takes the first message with exactly this topic, or with any topic if that is
+	// nil. It returns nil if there is none. While it waits it blocks all other calls.
 	Pop(ctx context.Context, topic *string, wait time.Duration) (*Message, error)
-	// Reply answers a message, to the key that it came from.
+	// Reply sends an answer to the key that sent the message.
 	Reply(ctx context.Context, to Message, payload []byte) error
-	// Status tells how far a message is that was pushed here.
+	// Status returns the state of a message that this node pushed.
 	Status(ctx context.Context, id string) (State, error)
 }
 
 var (
-	// ErrRefused: the node does not take the message, now or ever.
+	// ErrRefused means that the node will never take the message.
 	ErrRefused = errors.New("mycelium refuses the message")
-	// ErrUnsent: the node was not reached, so nothing was sent.
+	// ErrUnsent means that the node was not reached.
 	ErrUnsent = errors.New("mycelium was not reached")
-	// ErrAborted: the node gave up sending the message.
+	// ErrAborted means that the node gave up sending the message.
 	ErrAborted = errors.New("mycelium gave up the message")
 )
 
-// answerWait bounds one request to the node, beyond what it is asked to wait.
+// answerWait bounds one request to the node, without the wait that it asks for.
 const answerWait = 10 * time.Second
 
-// maxAnswer bounds what a node answers: a message of 10 MiB in base64.
+// maxAnswer bounds a node's answer: a message of 10 MiB in base64.
 const maxAnswer = 16 << 20
 
-// bounded gives a request to the node an end.
+// bounded gives a request to the node a deadline.
 func bounded(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, wait+answerWait)
 }
 
-// seconds rounds up: half a second of waiting is not none.
+// seconds rounds a wait up.
 func seconds(d time.Duration) uint64 {
 	if d <= 0 {
 		return 0
@@ -84,19 +84,19 @@ func seconds(d time.Duration) uint64 {
 	return uint64((d + time.Second - 1) / time.Second)
 }
 
-// unsent tells whether an error came before anything was sent.
+// unsent tells whether an error came before the request was sent.
 func unsent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// untaken tells whether an HTTP status says that nothing was done: it is too busy,
-// or something else listens there.
+// untaken tells whether an HTTP status means that nothing was done: the node is too busy, or
+// another program listens there.
 func untaken(status int) bool {
 	return status >= 400 && status < 500 || status == http.StatusServiceUnavailable
 }
 
-// outgoing is a message as both APIs take it.
+// outgoing is a message in a push, in both APIs.
 type outgoing struct {
 	Dst     Destination `json:"dst"`
 	Topic   []byte      `json:"topic,omitempty"` // base64, as Go writes bytes
@@ -111,12 +111,12 @@ func newOutgoing(dst Destination, topic string, payload []byte) (outgoing, error
 		return outgoing{}, fmt.Errorf("%w: its topic has %d bytes, at most %d are possible", ErrRefused, len(topic), MaxTopic)
 	}
 	if payload == nil {
-		payload = []byte{} // null is no payload
+		payload = []byte{} // the APIs refuse null
 	}
 	return outgoing{Dst: dst, Topic: []byte(topic), Payload: payload}, nil
 }
 
-// pushAnswer is a message that is the reply, or the id alone.
+// pushAnswer reads the answer to a push: the reply, or the id alone.
 func pushAnswer(raw []byte) (Pushed, error) {
 	var m Message
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -131,7 +131,7 @@ func pushAnswer(raw []byte) (Pushed, error) {
 	return Pushed{ID: m.ID, Reply: &m}, nil
 }
 
-// info is what a node tells of a message that was pushed.
+// info is the state of a pushed message, in an answer.
 type info struct {
 	State stateField `json:"state"`
 }
@@ -143,7 +143,7 @@ func (i info) known() (State, error) {
 	return State(i.State), nil
 }
 
-// stateField is a word, or an object with a word that says more.
+// stateField is a word, or an object named by the word.
 type stateField State
 
 func (s *stateField) UnmarshalJSON(raw []byte) error {

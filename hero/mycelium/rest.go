@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// REST is a node by its REST API.
+// REST is a client of the REST API.
 type REST struct {
 	base   string
 	client *http.Client
 }
 
-// NewREST reaches the node at a URL, usually http://127.0.0.1:8989.
+// NewREST makes a client of the node at a URL, usually http://127.0.0.1:8989.
 func NewREST(url string) *REST {
 	base := strings.TrimSuffix(strings.TrimSuffix(url, "/"), "/api/v1")
 	return &REST{base: base + "/api/v1/messages", client: &http.Client{
@@ -29,17 +29,17 @@ func NewREST(url string) *REST {
 	}}
 }
 
-// StatusError is an HTTP status that the API does not have for what was asked.
+// StatusError is an HTTP status that the API does not define for the request.
 type StatusError struct {
 	Status int
-	Body   string // how it begins
+	Body   string // its beginning
 }
 
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("HTTP status %d %s: %s", e.Status, http.StatusText(e.Status), e.Body)
 }
 
-// Push is as API has it.
+// Push implements API.
 func (c *REST) Push(ctx context.Context, dst Destination, topic string, payload []byte, wait time.Duration) (Pushed, error) {
 	ctx, cancel := bounded(ctx, wait)
 	defer cancel()
@@ -88,7 +88,7 @@ func sendError(err error) error {
 	return err
 }
 
-// Pop is as API has it.
+// Pop implements API.
 func (c *REST) Pop(ctx context.Context, topic *string, wait time.Duration) (*Message, error) {
 	ctx, cancel := bounded(ctx, wait)
 	defer cancel()
@@ -107,7 +107,7 @@ func (c *REST) Pop(ctx context.Context, topic *string, wait time.Duration) (*Mes
 	return m, nil
 }
 
-// Reply is as API has it.
+// Reply implements API.
 func (c *REST) Reply(ctx context.Context, to Message, payload []byte) error {
 	ctx, cancel := bounded(ctx, 0)
 	defer cancel()
@@ -115,7 +115,7 @@ func (c *REST) Reply(ctx context.Context, to Message, payload []byte) error {
 	return wrap("reply to a message", err)
 }
 
-// Status is as API has it.
+// Status implements API.
 func (c *REST) Status(ctx context.Context, id string) (State, error) {
 	ctx, cancel := bounded(ctx, 0)
 	defer cancel()

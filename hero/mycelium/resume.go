@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// ErrNoReply says that no reply to a call lies in the node.
+// ErrNoReply means that the node holds no reply to a call.
 var ErrNoReply = errors.New("no reply is there")
 
-// Call names a call that an earlier process made: whom it asked, and what a reply is
-// known by. Either is enough.
+// Call names a call of an earlier process: the called node, and the ids that a reply may
+// have. One id is enough.
 type Call struct {
 	Dst       Destination
-	Requests  []string // the ids of its JSON-RPC requests
-	MessageID string   // of the message that carried it
+	Requests  []string // the ids of the JSON-RPC requests
+	MessageID string   // of the pushed message
 }
 
-// Resume waits for the reply to a call of an earlier process, as Call does. With only
-// is what lay in the node when the hub began; else it waits until the context ends.
-// ErrNoReply comes with only, once all of that is seen.
+// Resume waits for the reply to a call of an earlier process until the context ends. With
+// only it considers only the messages that the node held when the hub began, and returns
+// ErrNoReply if the reply is not among them.
 func (h *Hub) Resume(ctx context.Context, c Call, only bool) ([]byte, error) {
 	w, err := h.expectAgain(c)
 	if err != nil {
@@ -37,7 +37,7 @@ func (h *Hub) Resume(ctx context.Context, c Call, only bool) ([]byte, error) {
 	case <-seen:
 	case <-ctx.Done():
 	}
-	select { // it may have come at the same moment
+	select { // the reply may have come at the same moment
 	case reply := <-w.reply:
 		return reply, nil
 	default:
@@ -48,7 +48,7 @@ func (h *Hub) Resume(ctx context.Context, c Call, only bool) ([]byte, error) {
 	return nil, ErrNoReply
 }
 
-// expectAgain takes note of a call that is resumed, and of a reply that is there.
+// expectAgain registers a resumed call, and matches a reply that came before.
 func (h *Hub) expectAgain(c Call) (*waiter, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,7 +75,7 @@ func (h *Hub) expectAgain(c Call) (*waiter, error) {
 	return w, nil
 }
 
-// claim gives a waiter the first reply to it that came before it.
+// claim passes the first late reply to the call to its waiter.
 func (h *Hub) claim(w *waiter) {
 	for i, m := range h.late {
 		id, response := responseID(m.Payload)
@@ -90,7 +90,7 @@ func (h *Hub) claim(w *waiter) {
 	}
 }
 
-// keep keeps a reply that no call waits for, and drops the oldest one.
+// keep keeps a reply without a call, and drops the oldest ones beyond the bounds.
 func (h *Hub) keep(m Message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,25 +10,25 @@ import (
 	"edda/hero/jsonrpc"
 )
 
-// Codes that a node answers. Other codes of push say that it was not taken.
+// The codes that a node answers. Any other code of a push means that it was not taken.
 const (
-	codeNoMessage   = -32014 // before version 0.6: popMessage had nothing
-	codeReplyBroken = -32016 // pushed, and then the wait for the reply went wrong
+	codeNoMessage   = -32014 // popMessage found none, before version 0.6
+	codeReplyBroken = -32016 // pushed, but the wait for the reply failed
 	codeReplyEnded  = -32017
 	codeNoInfo      = -32019
 )
 
-// RPC is a node by its JSON-RPC.
+// RPC is a client of the JSON-RPC API.
 type RPC struct {
 	client *jsonrpc.Client
 }
 
-// NewRPC reaches the node at a URL, usually http://127.0.0.1:8990.
+// NewRPC makes a client of the node at a URL, usually http://127.0.0.1:8990.
 func NewRPC(url string) *RPC {
 	return &RPC{client: jsonrpc.NewClient(url, jsonrpc.ClientOptions{MaxBody: maxAnswer})}
 }
 
-// Push is as API has it.
+// Push implements API.
 func (c *RPC) Push(ctx context.Context, dst Destination, topic string, payload []byte, wait time.Duration) (Pushed, error) {
 	ctx, cancel := bounded(ctx, wait)
 	defer cancel()
@@ -47,7 +47,7 @@ func (c *RPC) Push(ctx context.Context, dst Destination, topic string, payload [
 	return pushAnswer(raw)
 }
 
-// pushError tells a message that was not taken from one that may have been.
+// pushError tells a message that was not taken from one that may have been sent.
 func pushError(err error) error {
 	var e *jsonrpc.Error
 	var h *jsonrpc.HTTPError
@@ -62,7 +62,7 @@ func pushError(err error) error {
 	return fmt.Errorf("%w: %w", ErrRefused, err)
 }
 
-// Pop is as API has it.
+// Pop implements API.
 func (c *RPC) Pop(ctx context.Context, topic *string, wait time.Duration) (*Message, error) {
 	ctx, cancel := bounded(ctx, wait)
 	defer cancel()
@@ -79,7 +79,7 @@ func (c *RPC) Pop(ctx context.Context, topic *string, wait time.Duration) (*Mess
 	return m, err
 }
 
-// Reply is as API has it.
+// Reply implements API.
 func (c *RPC) Reply(ctx context.Context, to Message, payload []byte) error {
 	ctx, cancel := bounded(ctx, 0)
 	defer cancel()
@@ -93,7 +93,7 @@ func (c *RPC) Reply(ctx context.Context, to Message, payload []byte) error {
 	return nil
 }
 
-// Status is as API has it.
+// Status implements API.
 func (c *RPC) Status(ctx context.Context, id string) (State, error) {
 	ctx, cancel := bounded(ctx, 0)
 	defer cancel()

@@ -13,11 +13,11 @@ import (
 	"edda/internal/backoff"
 )
 
-// replyTries bounds how often a reply is offered to a node that does not answer:
-// with the pauses it is about a minute. The caller asks for the result then.
+// replyTries bounds the tries of a reply while the node does not answer, about a minute with
+// the pauses. After that the caller asks for the result.
 const replyTries = 16
 
-// arrived finds out whose a message is.
+// arrived passes a message to its call or to a handler.
 func (h *Hub) arrived(ctx context.Context, m Message) {
 	id, response := responseID(m.Payload)
 	w, known := h.waiting(m, id, response)
@@ -29,7 +29,7 @@ func (h *Hub) arrived(ctx context.Context, m Message) {
 		h.options.Log.Warn("reply dropped: its sender is not the node that was asked",
 			zap.Strings("call", w.ids), zap.Stringer("asked", w.dst), zap.String("from", m.SrcPK))
 	case known:
-		// kept until the pushes have returned
+		// waiting keeps it until the pushes have returned
 	case response || h.handler(m) == nil:
 		h.stray(m)
 	default:
@@ -37,9 +37,9 @@ func (h *Hub) arrived(ctx context.Context, m Message) {
 	}
 }
 
-// waiting is the call that the message replies to, by its own id or by the id in
-// it. While a push has not returned, the message may be the reply to it by an id
-// that is not known yet: it is kept.
+// waiting returns the call that the message replies to, by its message id or its JSON-RPC
+// id. While a push is in flight, whose message id is not known yet, it keeps a message that
+// may be the reply.
 func (h *Hub) waiting(m Message, id string, response bool) (w *waiter, kept bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,7 +56,7 @@ func (h *Hub) waiting(m Message, id string, response bool) (w *waiter, kept bool
 	return nil, false
 }
 
-// responseID is the id in a JSON-RPC response: its text, or its digits.
+// responseID returns the id in a JSON-RPC response, a string or a number, as a text.
 func responseID(payload []byte) (id string, response bool) {
 	var r struct {
 		ID     json.RawMessage `json:"id"`
@@ -73,8 +73,8 @@ func responseID(payload []byte) (id string, response bool) {
 	return string(bytes.TrimSpace(r.ID)), true
 }
 
-// refuse handles the requests of a topic that is only listened to, so that their
-// senders do not wait for nothing.
+// refuse answers the requests on a topic of Listen with an error, for which their senders
+// would wait in vain.
 func (h *Hub) refuse(_ context.Context, m Message) []byte {
 	h.options.Log.Warn("a request on a topic that nothing serves here is refused: is this node shared with another program?",
 		zap.ByteString("topic", m.Topic), zap.String("message", m.ID), zap.String("from", m.SrcPK))
@@ -84,7 +84,7 @@ func (h *Hub) refuse(_ context.Context, m Message) []byte {
 	if json.Unmarshal(m.Payload, &request) != nil || request.ID == nil {
 		return nil
 	}
-	answer, _ := json.Marshal(struct { // of an id that was decoded, a number and a text
+	answer, _ := json.Marshal(struct { // plain values always have JSON
 		Version string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Error   *jsonrpc.Error  `json:"error"`
@@ -92,8 +92,8 @@ func (h *Hub) refuse(_ context.Context, m Message) []byte {
 	return answer
 }
 
-// stray is a reply that no call waits for. It is kept for a while, because its call may
-// be one of an earlier process that is about to be resumed.
+// stray keeps a reply without a call for a while: the call of an earlier process may be
+// about to be resumed.
 func (h *Hub) stray(m Message) {
 	h.keep(m)
 	h.options.Count(CountStray)
@@ -107,8 +107,8 @@ func (h *Hub) handler(m Message) Handler {
 	return h.handlers[string(m.Topic)]
 }
 
-// serve has a request handled, once: the same message from the same node again is
-// dropped. It waits where too many are handled already.
+// serve passes a request to its handler, once: it drops a repeated message of the same node.
+// It waits while too many handlers run.
 func (h *Hub) serve(ctx context.Context, m Message) {
 	h.mu.Lock()
 	fresh := h.requests.add(m.SrcPK + m.ID)
@@ -118,18 +118,18 @@ func (h *Hub) serve(ctx context.Context, m Message) {
 		return
 	}
 	select {
-	case h.places <- struct{}{}:
+	case h.slots <- struct{}{}:
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
-		// A handler would answer that it was cancelled, for good. Who asked
-		// asks again.
+		// A handler would answer for good that it was cancelled. The caller
+		// repeats the call.
 		h.options.Log.Warn("a request was popped and not handled: the hub ends", zap.String("message", m.ID), zap.String("from", m.SrcPK))
 		return
 	}
 	h.options.Count(CountRequest)
 	h.working.Go(func() {
-		defer func() { <-h.places }()
+		defer func() { <-h.slots }()
 		if out := h.handle(ctx, m); out != nil {
 			h.reply(ctx, m, out)
 		}
@@ -146,8 +146,8 @@ func (h *Hub) handle(ctx context.Context, m Message) (reply []byte) {
 	return h.handler(m)(ctx, m)
 }
 
-// reply offers the reply until the node takes it. It goes out also when the hub
-// ends: the work is done. A reply that went out twice is dropped over there.
+// reply sends the reply until the node takes it, also when the hub ends, because the work is
+// done. The receiver drops a second reply.
 func (h *Hub) reply(ctx context.Context, m Message, out []byte) {
 	down := backoff.Exponential{First: downSoon, Most: downLater}
 	for try := 1; ; try++ {

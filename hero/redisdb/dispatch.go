@@ -3,30 +3,26 @@ package redisdb
 import (
 	"context"
 	"maps"
-	"strconv"
 
 	"edda/hero"
 )
 
-// This file is what a flow does to the objects it shows itself in.
+// The methods of this file write a flow's decisions to its objects.
 
-// Dispatch makes a job ready for one attempt of its flow.
+// Dispatch is one attempt of a flow at a job.
 type Dispatch struct {
 	FlowID  uint32
 	Attempt uint32
-	Env     map[string]string // the flow's; the job's own go before them
+	Env     map[string]string // the flow's variables; the job's own override them
 }
 
-// DispatchJob makes a job dispatched, without a result, as that attempt: once,
-// for an attempt that the job has seen changes nothing. A job that is finished
-// stays so, and keeps its result. It returns the job as it is now.
+// DispatchJob sets a job to dispatched, without a result, as that attempt. An attempt that
+// the job has seen changes nothing. A finished job keeps its status and result. It
+// returns the job as it is in Redis.
 func (d *DB) DispatchJob(ctx context.Context, in, caller, id uint32, to Dispatch) (hero.Job, error) {
 	var now hero.Job
 	key := hero.JobKey(caller, id)
-	err := update(ctx, d, in, key, hero.ReadJob, func(was hero.Job, h map[string]string) (change, error) {
-		if len(h) == 0 {
-			return change{}, missing(key)
-		}
+	err := edit(ctx, d, in, key, hero.ReadJob, func(was hero.Job, _ map[string]string) (change, error) {
 		if now = was; was.Status == hero.JobFinished || was.FlowID == to.FlowID && was.Attempt >= to.Attempt {
 			return change{}, nil
 		}
@@ -37,40 +33,29 @@ func (d *DB) DispatchJob(ctx context.Context, in, caller, id uint32, to Dispatch
 	return now, err
 }
 
-// FlowEnv reads a flow's variables, and nothing else of it: a flow is as large as the
-// list of its jobs.
+// FlowEnv reads a flow's variables and no other field: the list of a flow's jobs is long.
 func (d *DB) FlowEnv(ctx context.Context, in, id uint32) (map[string]string, error) {
 	key := hero.FlowKey(id)
-	op := "read the variables of " + key
-	c, err := d.at(op, in, key)
-	if err != nil {
-		return nil, err
-	}
-	names := []string{"id", "caller_id", "env_vars"}
 	var f hero.Flow
-	err = d.try(ctx, op, in, func() error {
-		values, err := c.HMGet(ctx, key, names...).Result()
-		if err != nil {
-			return err
+	err := d.at(ctx, "read the variables of "+key, in, key, func(c *database) error {
+		cmd := c.HMGet(ctx, key, "id", "caller_id", "env_vars")
+		if cmd.Err() != nil {
+			return cmd.Err()
 		}
-		h := map[string]string{}
-		for i, v := range values {
-			if text, ok := v.(string); ok {
-				h[names[i]] = text
-			}
-		}
+		h := fieldsRead(cmd, "id", "caller_id", "env_vars")
 		if len(h) == 0 {
 			return missing(key)
 		}
+		var err error
 		f, err = hero.ReadFlow(key, h)
 		return err
 	})
 	return f.EnvVars, err
 }
 
-// forgets are the marks that routing left in the job's hash for an earlier
-// attempt: what it was then, and that it was to stop; and for another flow's, that
-// it was queued, since attempts are counted by each flow.
+// forgets returns the marks of an earlier attempt, which the dispatch removes from the job's
+// hash: its content and its stop. The mark that it was queued goes with another flow,
+// because each flow counts its own attempts.
 func (to Dispatch) forgets(was hero.Job) []string {
 	marks := []string{contentField, stopField}
 	if was.FlowID != to.FlowID {
@@ -79,14 +64,14 @@ func (to Dispatch) forgets(was hero.Job) []string {
 	return marks
 }
 
-// Marks that a job gets when it is queued: a digest of its content, and the attempt.
+// The marks that a job gets when it is queued: a digest of its content, and the attempt.
 const (
 	contentField = "content"
 	queuedField  = "queued"
 )
 
-// apply is the job as dispatched. Its own variables are kept apart, so that the
-// next dispatch begins from them again.
+// apply returns the job as dispatched. It keeps the job's own variables apart for the next
+// dispatch.
 func (to Dispatch) apply(j hero.Job) hero.Job {
 	if j.OwnEnv == nil {
 		j.OwnEnv = map[string]string{}
@@ -100,16 +85,16 @@ func (to Dispatch) apply(j hero.Job) hero.Job {
 	return j
 }
 
-// Shown is what a flow shows of a node in its job.
+// Shown is a node's status in its flow, to be shown in the job.
 type Shown struct {
 	FlowID  uint32
-	Attempt uint32 // the last one when it was decided
+	Attempt uint32 // the last one when the flow decided
 	Status  hero.JobStatus
-	Result  map[string]string // of one that ended
+	Result  map[string]string // of a node that ended
 }
 
-// ShowJob shows a node's status in its job. A job that has seen a later attempt,
-// that ended as its runner says, or that another flow has, stays as it is.
+// ShowJob writes a node's status to its job. A job that has seen a later attempt, that
+// ended by its runner's report, or that belongs to another flow, stays as it is.
 func (d *DB) ShowJob(ctx context.Context, in, caller, id uint32, s Shown) error {
 	_, _, err := d.stepJob(ctx, in, hero.JobKey(caller, id), func(j *hero.Job) (bool, error) {
 		if !s.owns(*j) || j.FlowID == s.FlowID && j.Attempt > s.Attempt || !s.mayFollow(j.Status) {
@@ -124,8 +109,8 @@ func (d *DB) ShowJob(ctx context.Context, in, caller, id uint32, s Shown) error 
 	return err
 }
 
-// owns tells whether the job is the flow's to show: one that it dispatched, or
-// that no other flow has under way.
+// owns tells whether the flow may write to the job: the flow dispatched it, or no other flow
+// has it in flight.
 func (s Shown) owns(j hero.Job) bool {
 	if j.FlowID == s.FlowID || j.FlowID == 0 {
 		return true
@@ -138,35 +123,32 @@ func (s Shown) mayFollow(was hero.JobStatus) bool {
 	case was == s.Status:
 		return false
 	case s.Status == hero.JobWaiting:
-		return was == hero.JobDispatched || was == hero.JobError // an earlier run of the flow failed
+		return was == hero.JobDispatched || was == hero.JobError // error: an earlier run of the flow failed
 	}
 	return was.MayBecome(s.Status)
 }
 
-// stopField asks the job's runner to end it.
+// stopField names the attempt that the job's runner is to stop.
 const stopField = "stop"
 
-// StopJob asks the runner of that attempt of a flow's job to end it. A job that
-// another flow has by now goes on.
+// StopJob asks the runner of a flow's job to stop that attempt. A job that belongs to
+// another flow by now goes on.
 func (d *DB) StopJob(ctx context.Context, in, caller, id, flow, attempt uint32) error {
 	key := hero.JobKey(caller, id)
 	return update(ctx, d, in, key, hero.ReadJob, func(was hero.Job, h map[string]string) (change, error) {
 		if len(h) == 0 || was.Status.Ended() || was.FlowID != flow {
 			return change{}, nil
 		}
-		return change{guard: "status", set: map[string]string{stopField: strconv.FormatUint(uint64(attempt), 10)}}, nil
+		return change{guard: "status", set: map[string]string{stopField: decimal(attempt)}}, nil
 	})
 }
 
-// MoveFlow takes a legal step of a flow's life, and replaces its result unless
-// that is nil: dispatched, started, then an end; a flow in error may start again.
-// A flow that has the status is as it was; any other step is ErrIllegal.
+// MoveFlow sets a flow's status, by a legal step, and its result unless that is nil. A flow
+// that has the status already stays as it is. Any other step is ErrIllegal.
 func (d *DB) MoveFlow(ctx context.Context, in, id uint32, to hero.FlowStatus, result map[string]string) error {
 	key := hero.FlowKey(id)
-	return update(ctx, d, in, key, hero.ReadFlow, func(was hero.Flow, h map[string]string) (change, error) {
+	return edit(ctx, d, in, key, hero.ReadFlow, func(was hero.Flow, _ map[string]string) (change, error) {
 		switch {
-		case len(h) == 0:
-			return change{}, missing(key)
 		case was.Status == to:
 			return change{}, nil
 		case !was.Status.MayBecome(to):

@@ -13,28 +13,28 @@ import (
 	"edda/hero"
 )
 
-// What the callers of this package tell apart.
+// The errors that callers of this package tell apart.
 var (
-	// ErrNotFound: no such object.
+	// ErrNotFound means that there is no such object.
 	ErrNotFound = errors.New("not found")
-	// ErrIllegal: the object is not in a status from which that step leads.
+	// ErrIllegal means that the object's status does not allow the step.
 	ErrIllegal = errors.New("illegal step")
-	// ErrExists: the id is another object's already.
+	// ErrExists means that another object has the id.
 	ErrExists = errors.New("exists already")
-	// ErrDenied: the actor has not the right.
+	// ErrDenied means that the actor lacks the right.
 	ErrDenied = errors.New("permission denied")
-	// ErrEmpty: nothing came into the queue in time.
+	// ErrEmpty means that no key came into the queue in time.
 	ErrEmpty = errors.New("queue is empty")
 )
 
-// unreadable are the hashes that a list could not read, each with a *hero.FieldError.
+// unreadable holds a *hero.FieldError for each hash that a list could not read.
 type unreadable []error
 
 func (u unreadable) Error() string   { return errors.Join(u...).Error() }
 func (u unreadable) Unwrap() []error { return u }
 
-// Unreadable splits what a list, or the reading of one object, returned: the hashes that
-// cannot be read, and what else was in the way.
+// Unreadable splits the error of a list, or of reading one object: the hashes that cannot be
+// read, and any other error.
 func Unreadable(err error) ([]*hero.FieldError, error) {
 	all := unreadable{err}
 	errors.As(err, &all)
@@ -51,14 +51,14 @@ func Unreadable(err error) ([]*hero.FieldError, error) {
 	return out, nil
 }
 
-// StorageError is what Redis refused, or that it could not be reached, and what
-// to do about it. Nearly all of them are edda.Temporary.
+// StorageError says what Redis refused, or that it could not be reached, and what to do
+// about it. Nearly all are edda.Temporary.
 type StorageError struct {
-	Op      string // what was attempted
-	Context uint32 // in which database
+	Op      string // the attempt, in a few words
+	Context uint32 // the number of the database
 	Advice  string
 	Class   error // edda.Temporary or edda.Permanent
-	Err     error // what Redis, or the network, said
+	Err     error // of Redis or the network; nil if this package refused
 }
 
 func (e *StorageError) Error() string {
@@ -79,16 +79,16 @@ func (e *StorageError) Unwrap() []error {
 	return []error{e.Class, e.Err}
 }
 
-// outOfRange is what Redis says of a database that it does not have.
+// outOfRange begins the error of Redis about a database that it does not have.
 const outOfRange = "ERR DB index is out of range"
 
 const lacksRight = "the Redis user lacks a right: see Redis permissions in docs/HERO.md"
 
-// noCluster: a context is a database, and a cluster has one. One step of a job
-// touches keys of several slots.
+// noCluster is the advice about a Redis Cluster. A context is a database, and a cluster has
+// only one; a step of a job touches keys of several slots.
 const noCluster = "this is a Redis Cluster, which does not serve: name a Redis that is none; for high availability let Sentinels watch it, redis-sentinel://host:port,…/master"
 
-// refusals lists what Redis says and what to do, by how the answer begins.
+// refusals lists the advice for an error of Redis by its beginning.
 func refusals() []struct{ says, advice string } {
 	return []struct{ says, advice string }{
 		{outOfRange, "a context is the Redis database of its number: set `databases N` in redis.conf, with N above the largest context, and restart Redis"},
@@ -110,14 +110,14 @@ func refusals() []struct{ says, advice string } {
 	}
 }
 
-// wrongType is what Redis says of a key that holds something else.
+// wrongType begins the error of Redis about a key that holds another type.
 const wrongType = "WRONGTYPE"
 
-// Explain says what an answer that a raw Client gave means and what to do about
-// it, in its class, as every error of this package does; nil stays nil.
+// Explain classifies an error of a raw Client and adds advice, as every error of this
+// package has it. nil stays nil.
 func (d *DB) Explain(op string, in uint32, err error) error { return d.refused(op, in, err) }
 
-// refused puts what Redis said in its class.
+// refused classifies an error of Redis and adds advice.
 func (d *DB) refused(op string, in uint32, err error) error {
 	var done *StorageError
 	var field *hero.FieldError
@@ -136,6 +136,7 @@ func (d *DB) refused(op string, in uint32, err error) error {
 	return e
 }
 
+// advice says what to do about an error of Redis or the network.
 func (d *DB) advice(err error) string {
 	text := err.Error()
 	for _, r := range refusals() {

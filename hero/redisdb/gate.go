@@ -1,6 +1,7 @@
 package redisdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,76 +15,75 @@ import (
 	"edda/hero"
 )
 
-// This file is how a job outside of a flow waits for the jobs that it depends on and
-// for its prerequisites. A flow orders its own jobs.
-
-// Gate tells whether a job may run as far as what it waits for is concerned.
+// Gate tells whether the dependencies and prerequisites of a job outside of a flow let it
+// run. A flow orders its own jobs.
 type Gate int
 
-// The gates.
+// The states of a gate.
 const (
 	GateOpen   Gate = iota
-	GateClosed      // something is still to come
-	GateFailed      // a job that it depends on failed, or the wait took too long
+	GateClosed      // a dependency has not finished, or a prerequisite is not met
+	GateFailed      // a dependency failed, or the wait took too long
 )
 
 const (
-	// waitingKey is a context's sorted list of jobs that wait, by when they are given up.
+	// waitingKey is a context's sorted set of waiting jobs, by the end of their wait.
 	waitingKey = "edda:waiting"
-	// Fields of ours in a waiting job's hash: when it is given up, and what is pushed
-	// on which list once it may run.
+	// Fields of ours in a waiting job's hash: the end of its wait, the key to push once it
+	// may run, and the list to push it on.
 	waitsField, pushField, ontoField = "edda_waits_until", "edda_push", "edda_onto"
-	// releasePage bounds the waiting jobs that are read at a time, and releaseMost those of
-	// one look: with ten thousand waiting a look still takes Redis some milliseconds.
+	// releasePage bounds the waiting jobs that one request reads, and releaseMost those of
+	// one Release: ten thousand waiting jobs still take Redis some milliseconds.
 	releasePage, releaseMost = 500, 1000
 )
 
-// waitFields are what of a job's hash says what it waits for, and for whom.
+// waitFields are the fields of a job that decide its gate.
 var waitFields = []string{"id", "caller_id", "context_id", "flow_id", "message_key", "queue_timeout", "status", "script_type", "executor",
 	"prerequisites", "met", "dependends", "depends", "dependencies", waitsField}
 
-// Gate looks at what the job waits for. why says what is missing or what failed.
+// needFields are the fields of a job that decide the gates of its dependents.
+var needFields = []string{"id", "status", "result"}
+
+// Gate reads the job's dependencies and decides its gate. why names what is missing or
+// what failed.
 func (d *DB) Gate(ctx context.Context, in uint32, j hero.Job) (g Gate, why string, err error) {
 	if !j.Waits() {
 		return GateOpen, "", nil
 	}
-	op := "look at what " + j.Key() + " waits for"
-	c, err := d.tenant(op, in)
-	if err != nil {
-		return GateClosed, "", err
-	}
-	err = d.try(ctx, op, in, func() error {
-		pipe := c.Pipeline()
-		needs := make([]*redis.SliceCmd, len(j.Dependends))
-		for i, id := range j.Dependends {
-			needs[i] = pipe.HMGet(ctx, hero.JobKey(j.CallerID, id), "id", "status", "result")
-		}
-		until := pipe.HGet(ctx, j.Key(), waitsField)
-		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	keys := append(needsOf(j), j.Key())
+	g = GateClosed
+	err = d.at(ctx, "look at what "+j.Key()+" waits for", in, j.Key(), func(c *database) error {
+		hashes, err := lookup(ctx, c, keys, append(slices.Clone(needFields), waitsField)...)
+		if err != nil {
 			return err
 		}
-		g, why = gateOf(j, needs)
-		if at, err := until.Int64(); g == GateClosed && err == nil && d.now().Unix() >= at {
-			g, why = GateFailed, fmt.Sprintf("queue_timeout: not met within %s: %s", j.WaitsAtMost(), why)
-		}
+		needs, own := hashes[:len(hashes)-1], hashes[len(hashes)-1]
+		g, why = d.gateOf(j, needs, own)
 		return nil
 	})
 	return g, why, err
 }
 
-// gateOf decides by what the hashes of the other jobs say.
-func gateOf(j hero.Job, needs []*redis.SliceCmd) (Gate, string) {
+// needsOf returns the keys of the jobs that a job depends on.
+func needsOf(j hero.Job) []string {
+	keys := make([]string, len(j.Dependends))
+	for i, id := range j.Dependends {
+		keys[i] = hero.JobKey(j.CallerID, id)
+	}
+	return keys
+}
+
+// gateOf decides by the hashes of the dependencies and the job's own.
+func (d *DB) gateOf(j hero.Job, needs []map[string]string, own map[string]string) (Gate, string) {
 	var missing []string
 	for i, id := range j.Dependends {
-		h := needs[i].Val()
-		text, _ := h[1].(string)
-		status, err := hero.ParseJobStatus(text)
+		h := needs[i]
+		status, err := hero.ParseJobStatus(h["status"])
 		switch {
-		case h[0] == nil:
+		case h["id"] == "":
 			missing = append(missing, fmt.Sprintf("job %d is not there", id))
 		case err == nil && status == hero.JobError:
-			result, _ := h[2].(string)
-			return GateFailed, fmt.Sprintf("dependency %d failed: %s", id, failureIn(result))
+			return GateFailed, fmt.Sprintf("dependency %d failed: %s", id, failureIn(h["result"]))
 		case err != nil || status != hero.JobFinished:
 			missing = append(missing, fmt.Sprintf("job %d has not finished", id))
 		}
@@ -93,22 +93,24 @@ func gateOf(j hero.Job, needs []*redis.SliceCmd) (Gate, string) {
 			missing = append(missing, fmt.Sprintf("prerequisite %q is not met", name))
 		}
 	}
-	if len(missing) > 0 {
-		return GateClosed, strings.Join(missing, ", ")
+	if len(missing) == 0 {
+		return GateOpen, ""
 	}
-	return GateOpen, ""
+	why := strings.Join(missing, ", ")
+	if until, err := strconv.ParseInt(own[waitsField], 10, 64); err == nil && until != 0 && d.now().Unix() >= until {
+		return GateFailed, fmt.Sprintf("queue_timeout: not met within %s: %s", j.WaitsAtMost(), why)
+	}
+	return GateClosed, why
 }
 
-// failureIn is why a job failed, by the text of its result.
+// failureIn returns the reason in the result of a failed job.
 func failureIn(result string) string {
-	if why := hero.ReadResult(result)[hero.ResultError]; why != "" {
-		return why
-	}
-	return "it did not say why"
+	return cmp.Or(hero.ReadResult(result)[hero.ResultError], "it did not say why")
 }
 
-// holdScript has a job wait and takes its key off the list it was taken into. 0: it is
-// gone or ended. KEYS job, waiting, list taken into. ARGV: until, push, onto, now.
+// holdScript has a job wait and removes its key from the list that it was taken into. It
+// answers 0 if the job is deleted, started or ended. KEYS job, waiting, list taken into.
+// ARGV: end of the wait, push, onto, now.
 var holdScript = redis.NewScript(`
 local status = string.gsub(string.lower(redis.call('HGET', KEYS[1], 'status') or ''), '[^a-z]', '')
 local there = redis.call('EXISTS', KEYS[1]) == 1 and status ~= 'finished' and status ~= 'error' and status ~= 'started'
@@ -120,85 +122,59 @@ end
 if KEYS[3] then redis.call('LREM', KEYS[3], -1, KEYS[1]) end
 return there and 1 or 0`)
 
-// Hold has a job wait, for its queue timeout at most: once its gate is not closed, push goes onto that list. into,
-// where not empty, is the list that the job's key was taken into, and leaves.
+// Hold has a job wait, for its queue timeout at most. Release pushes push on the list onto
+// once the job's gate is open or failed. into, if not empty, is the list that the job's
+// key was taken into, and leaves.
 func (d *DB) Hold(ctx context.Context, in uint32, j hero.Job, push, onto, into string) error {
-	op := "have " + j.Key() + " wait"
-	c, err := d.tenant(op, in)
-	if err != nil {
+	op, keys := "have "+j.Key()+" wait", []string{j.Key(), waitingKey}
+	until := d.now().Add(j.WaitsAtMost()).Unix()
+	if into == "" {
+		_, err := d.script(ctx, op, in, holdScript, keys, until, push, onto, d.seconds())
 		return err
 	}
-	keys := []string{j.Key(), waitingKey}
-	if into != "" {
-		keys = append(keys, into)
-	}
-	until := d.now().Add(j.WaitsAtMost()).Unix()
-	hold := func() (bool, error) {
+	keys = append(keys, into)
+	return d.leaves(ctx, op, in, into, j.Key(), func(c *database) (bool, error) {
 		return true, holdScript.Run(ctx, c, keys, until, push, onto, d.seconds()).Err()
-	}
-	return d.try(ctx, op, in, func() error {
-		if into == "" {
-			_, err := hold()
-			return err
-		}
-		return d.intakes.at(place{in, into}).leaves(j.Key(), hold)
 	})
 }
 
-// waiter is a job that waits, as far as its gate is concerned.
+// waiter is a waiting job and its gate.
 type waiter struct {
 	job    hero.Job
 	broken bool // its hash cannot be read
-	looks  bool // it still waits
 	gate   Gate
 }
 
-// waiters look at the gates of some jobs in two trips. The gate of one that is gone, or
-// that waits no more, is open.
-func (d *DB) waiters(ctx context.Context, in uint32, c *database, keys []string) ([]waiter, error) {
+// waiters decides the gates of some jobs in two trips. The gate of a job that is deleted or
+// does not wait is open.
+func (d *DB) waiters(ctx context.Context, in uint32, keys []string) ([]waiter, error) {
 	out := make([]waiter, len(keys))
-	err := d.try(ctx, "look at the jobs that wait", in, func() error {
-		pipe := c.Pipeline()
-		hashes := make([]*redis.SliceCmd, len(keys))
-		for i, key := range keys {
-			hashes[i] = pipe.HMGet(ctx, key, waitFields...)
-		}
-		if err := network(pipe.Exec(ctx)); err != nil {
+	err := d.at(ctx, "look at the jobs that wait", in, waitingKey, func(c *database) error {
+		hashes, err := lookup(ctx, c, keys, waitFields...)
+		if err != nil {
 			return err
 		}
-		until, needs := make([]int64, len(keys)), make([][]*redis.SliceCmd, len(keys))
-		pipe = c.Pipeline()
-		for i, key := range keys {
-			h := map[string]string{}
-			for n, v := range hashes[i].Val() {
-				if text, ok := v.(string); ok {
-					h[waitFields[n]] = text
-				}
-			}
-			if out[i] = (waiter{}); len(h) == 0 && hashes[i].Err() == nil {
+		var needs []string
+		for i, h := range hashes {
+			if out[i] = (waiter{broken: h == nil}); len(h) == 0 {
 				continue
 			}
-			var err error
-			out[i].job, err = jobOf(in)(key, h)
-			j := out[i].job
-			out[i].broken = err != nil || hashes[i].Err() != nil
-			out[i].looks = !out[i].broken && j.Waits() && !j.Status.Ended() && j.Status != hero.JobStarted
-			if !out[i].looks {
-				continue
-			}
-			until[i], _ = strconv.ParseInt(h[waitsField], 10, 64)
-			for _, id := range j.Dependends {
-				needs[i] = append(needs[i], pipe.HMGet(ctx, hero.JobKey(j.CallerID, id), "id", "status", "result"))
+			j, err := jobOf(in)(keys[i], h)
+			out[i] = waiter{job: j, broken: err != nil}
+			if err == nil && j.Waits() && !j.Status.Ended() && j.Status != hero.JobStarted {
+				out[i].gate = GateClosed // until it is decided
+				needs = append(needs, needsOf(j)...)
 			}
 		}
-		if err := network(pipe.Exec(ctx)); err != nil {
+		found, err := lookup(ctx, c, needs, needFields...)
+		if err != nil {
 			return err
 		}
-		for i := range keys {
-			if j := out[i].job; out[i].looks {
-				if out[i].gate, _ = gateOf(j, needs[i]); out[i].gate == GateClosed && until[i] != 0 && d.now().Unix() >= until[i] {
-					out[i].gate = GateFailed
-				}
+		for i, w := range out {
+			if w.gate == GateClosed {
+				n := len(w.job.Dependends)
+				out[i].gate, _ = d.gateOf(w.job, found[:n], hashes[i])
+				found = found[n:]
 			}
 		}
 		return nil
@@ -206,19 +182,8 @@ func (d *DB) waiters(ctx context.Context, in uint32, c *database, keys []string)
 	return out, err
 }
 
-// network is the error of a pipeline that did not get through; what Redis said of one
-// command is in the command.
-func network(_ []redis.Cmder, err error) error {
-	var said redis.Error
-	if errors.As(err, &said) && !redis.HasErrorPrefix(err, "LOADING") && !redis.HasErrorPrefix(err, "NOPERM") {
-		return nil
-	}
-	return err
-}
-
-// releaseScript ends a job's waiting and pushes the key that Hold named, once. A job that
-// was queued or begun meanwhile is not pushed a second time.
-// KEYS job, waiting, list. ARGV: push, now, attempt.
+// releaseScript ends a job's wait and pushes the key that Hold named, once. It does not push
+// a job that was queued or begun meanwhile. KEYS job, waiting, list. ARGV: push, now, attempt.
 var releaseScript = redis.NewScript(hero.QueueLua + `
 if redis.call('ZSCORE', KEYS[2], KEYS[1]) == false then return 0 end
 local status = string.gsub(string.lower(redis.call('HGET', KEYS[1], 'status') or ''), '[^a-z]', '')
@@ -237,19 +202,14 @@ end
 redis.call('ZREM', KEYS[2], KEYS[1])
 return 1`)
 
-// Release lets the waiting jobs of a context go whose gate opened, and ends those that
-// can never run. It looks at releaseMost of them from that place on; next is where the
-// next look begins, 0 once all were looked at. waiting tells whether there were any. Any
-// number of processes may do it at once.
+// Release queues the waiting jobs of a context whose gate is open, and ends those whose gate
+// failed. It reads at most releaseMost of them from that place on; next is the place of
+// the next call, 0 after the last. waiting tells whether any job waits. Any number of
+// processes may call it at once.
 func (d *DB) Release(ctx context.Context, in uint32, from int64) (next int64, waiting bool, err error) {
-	const op = "look at the jobs that wait"
-	c, err := d.tenant(op, in)
-	if err != nil {
-		return from, false, err
-	}
 	for looked := 0; looked < releaseMost; looked += releasePage {
 		var page []string
-		err := d.try(ctx, op, in, func() (err error) {
+		err := d.at(ctx, "look at the jobs that wait", in, waitingKey, func(c *database) (err error) {
 			page, err = c.ZRange(ctx, waitingKey, from, from+releasePage-1).Result()
 			return err
 		})
@@ -257,14 +217,14 @@ func (d *DB) Release(ctx context.Context, in uint32, from int64) (next int64, wa
 			return 0, from > 0, err
 		}
 		waiting = true
-		list, err := d.waiters(ctx, in, c, page)
+		list, err := d.waiters(ctx, in, page)
 		if err != nil {
 			return from, waiting, err
 		}
 		for i, w := range list {
 			gone := false
 			if !w.broken && w.gate != GateClosed { // a broken one stays until it is repaired or deleted
-				if gone, err = d.releaseOne(ctx, in, c, page[i]); err != nil {
+				if gone, err = d.releaseOne(ctx, in, page[i]); err != nil {
 					return from, waiting, err
 				}
 			}
@@ -279,77 +239,59 @@ func (d *DB) Release(ctx context.Context, in uint32, from int64) (next int64, wa
 	return from, waiting, nil
 }
 
-// releaseOne looks at one waiting job; gone tells that it waits no more.
-func (d *DB) releaseOne(ctx context.Context, in uint32, c *database, key string) (gone bool, err error) {
-	var j hero.Job
-	var h map[string]string
-	err = d.try(ctx, "read "+key, in, func() error {
-		j, h, err = load(ctx, c, key, jobOf(in))
-		return err
-	})
+// releaseOne decides one waiting job again; gone tells that it does not wait any more.
+func (d *DB) releaseOne(ctx context.Context, in uint32, key string) (gone bool, err error) {
+	j, h, err := getHash(ctx, d, in, key, jobOf(in))
 	var broken *hero.FieldError
 	switch {
 	case errors.As(err, &broken):
 		return false, nil // until it is repaired or deleted
+	case errors.Is(err, ErrNotFound):
+		return true, d.Unhold(ctx, in, key)
 	case err != nil:
 		return false, err
-	case len(h) == 0:
-		return true, d.unwait(ctx, in, c, key)
 	case j.Status.Ended():
-		return true, d.tellWaited(ctx, in, c, j)
+		return true, d.tellWaited(ctx, in, j)
 	case j.Status == hero.JobStarted: // another process released it
-		return true, d.unwait(ctx, in, c, key)
+		return true, d.Unhold(ctx, in, key)
 	}
 	g, why, err := d.Gate(ctx, in, j)
 	switch {
 	case err != nil || g == GateClosed:
 		return false, err
 	case g == GateOpen:
-		return true, d.try(ctx, "release "+key, in, func() error {
-			return releaseScript.Run(ctx, c, []string{key, waitingKey, h[ontoField]}, h[pushField], d.seconds(), max(j.Attempt, 1)).Err()
-		})
+		_, err := d.script(ctx, "release "+key, in, releaseScript, []string{key, waitingKey, h[ontoField]}, h[pushField], d.seconds(), max(j.Attempt, 1))
+		return true, err
 	}
 	j, _, err = d.MoveJob(ctx, in, j.CallerID, j.ID, hero.JobError, map[string]string{hero.ResultError: why})
 	if err != nil && !errors.Is(err, edda.Permanent) {
 		return false, err
 	}
-	return err == nil, d.tellWaited(ctx, in, c, j)
+	return err == nil, d.tellWaited(ctx, in, j)
 }
 
-// tellWaited sends word of a job that ended while it waited; the job leaves the list
-// last, so that the word is sent though this is cut off.
-func (d *DB) tellWaited(ctx context.Context, in uint32, c *database, j hero.Job) error {
+// tellWaited sends the result of a job that ended while it waited. The job leaves the set of
+// waiting jobs last: a crash in between sends the result again, under the same command.
+func (d *DB) tellWaited(ctx context.Context, in uint32, j hero.Job) error {
 	if !j.Status.Ended() {
 		return nil
 	}
-	m := hero.EndMessage(j, in)
-	command := "waited/" + j.Key() + "/" + strconv.FormatUint(uint64(j.CreatedAt), 10) + "/" + strconv.FormatUint(uint64(j.Attempt), 10)
-	if _, _, err := d.Send(ctx, in, command, m); err != nil {
+	command := "waited/" + j.Key() + "/" + decimal(j.CreatedAt) + "/" + decimal(j.Attempt)
+	if _, _, err := d.Send(ctx, in, command, hero.EndMessage(j, in)); err != nil {
 		return err
 	}
-	return d.unwait(ctx, in, c, j.Key())
+	return d.Unhold(ctx, in, j.Key())
 }
 
-// Unhold removes a job from those that wait: the caller has looked at its gate.
+// Unhold removes a job from those that wait. The caller has decided its gate.
 func (d *DB) Unhold(ctx context.Context, in uint32, key string) error {
-	c, err := d.tenant("forget that "+key+" waits", in)
-	if err != nil {
-		return err
-	}
-	return d.unwait(ctx, in, c, key)
+	return d.at(ctx, "forget that "+key+" waits", in, key, func(c *database) error { return c.ZRem(ctx, waitingKey, key).Err() })
 }
 
-func (d *DB) unwait(ctx context.Context, in uint32, c *database, key string) error {
-	return d.try(ctx, "forget that "+key+" waits", in, func() error { return c.ZRem(ctx, waitingKey, key).Err() })
-}
-
-// MeetJob notes that a prerequisite of a job outside of a flow holds.
+// MeetJob records that a prerequisite of a job outside of a flow holds.
 func (d *DB) MeetJob(ctx context.Context, in, caller, id uint32, name string) (j hero.Job, err error) {
 	key := hero.JobKey(caller, id)
-	err = update(ctx, d, in, key, jobOf(in), func(was hero.Job, h map[string]string) (change, error) {
-		if len(h) == 0 {
-			return change{}, missing(key)
-		}
+	err = edit(ctx, d, in, key, jobOf(in), func(was hero.Job, _ map[string]string) (change, error) {
 		if j = was; slices.Contains(was.Met, name) {
 			return change{}, nil
 		}

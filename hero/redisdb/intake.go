@@ -8,18 +8,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// doubtful is how long after a broken connection a list is looked through for
-// keys that Redis moved without an answer: a Redis that hung may still do what
-// it was asked before.
+// doubtful is the time after a broken connection in which Take searches its list for keys
+// that Redis moved without an answer: a Redis that hung may still do what it was asked.
 const doubtful = 10 * time.Second
 
-// place is a list that keys are taken into.
+// place is a list that this process takes keys into.
 type place struct {
 	context uint32
 	list    string
 }
 
-// intakes are the lists that this process takes into.
+// intakes are the intakes of this process, one for each place.
 type intakes struct {
 	mu     sync.Mutex // guards places
 	places map[place]*intake
@@ -36,19 +35,19 @@ func (s *intakes) at(p place) *intake {
 	return in
 }
 
-// intake knows what this process took into one list, so that it can tell a key
-// that it never heard of.
+// intake counts the keys that this process took into one list. A key that the list holds
+// beyond that is a stray: Redis moved it, and the answer was lost.
 type intake struct {
-	// moving is held for reading while Redis may move a key into the list or out of
-	// it, and for writing while the list is compared with what was taken.
+	// moving is held for reading while Redis may move a key into the list or out of it,
+	// and for writing while the list is compared with taken.
 	moving sync.RWMutex
 
-	mu    sync.Mutex     // guards what follows
+	mu    sync.Mutex     // guards taken and until
 	taken map[string]int // how often the list should hold each key
-	until time.Time      // the list may hold more than that until then
+	until time.Time      // until then the list may hold strays
 }
 
-// take runs a move and notes what it moved.
+// take runs a move and counts the key that it moved.
 func (in *intake) take(move func() (string, error)) (string, error) {
 	in.moving.RLock()
 	defer in.moving.RUnlock()
@@ -64,8 +63,8 @@ func (in *intake) take(move func() (string, error)) (string, error) {
 	return key, err
 }
 
-// takeAll runs several moves, notes and tells what they moved, and returns what
-// was in the way of the first of the others.
+// takeAll runs several moves, counts the keys that they moved and passes each to took. It
+// returns the first error.
 func (in *intake) takeAll(run func() []*redis.StringCmd, took func(key string)) (trouble error) {
 	in.moving.RLock()
 	defer in.moving.RUnlock()
@@ -85,8 +84,8 @@ func (in *intake) takeAll(run func() []*redis.StringCmd, took func(key string)) 
 	return trouble
 }
 
-// stray finds a key in the list that no caller received, and takes it; "" if there is
-// no reason to look, or none.
+// stray finds a stray in the list and counts it as taken. It returns "" if there is none, or
+// no reason to look.
 func (in *intake) stray(list func() ([]string, error)) (string, error) {
 	if !in.doubtful() {
 		return "", nil
@@ -115,7 +114,7 @@ func (in *intake) doubtful() bool {
 	return time.Now().Before(in.until)
 }
 
-// left lists the keys and takes them all.
+// left lists the keys and counts them all as taken.
 func (in *intake) left(list func() ([]string, error)) ([]string, error) {
 	in.moving.Lock()
 	defer in.moving.Unlock()
@@ -132,8 +131,8 @@ func (in *intake) left(list func() ([]string, error)) ([]string, error) {
 	return keys, nil
 }
 
-// leaves runs what removes a key from the list, and forgets the key if that did.
-// The list is not compared meanwhile: between the two the key would seem a stray.
+// leaves runs remove, which removes a key from the list, and then counts the key no more.
+// The list is not compared meanwhile: in between the key would seem a stray.
 func (in *intake) leaves(key string, remove func() (gone bool, err error)) error {
 	in.moving.RLock()
 	defer in.moving.RUnlock()

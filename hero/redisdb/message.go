@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"maps"
-	"strconv"
 
 	"edda/hero"
 )
@@ -15,8 +14,8 @@ func (d *DB) Message(ctx context.Context, in, caller, id uint32) (hero.Message, 
 	return get(ctx, d, in, hero.MessageKey(caller, id), messageOf(in))
 }
 
-// messageOf reads a message in a context's database. One that names no context is
-// of that; one that came from elsewhere names where it is from.
+// messageOf reads the messages of one context. A message that names no context is of that
+// one; a message from another context names its origin.
 func messageOf(in uint32) read[hero.Message] {
 	return func(key string, h map[string]string) (hero.Message, error) {
 		m, err := hero.ReadMessage(key, h)
@@ -25,31 +24,29 @@ func messageOf(in uint32) read[hero.Message] {
 	}
 }
 
-// PutMessage creates or replaces a message in a context. It sends nothing. The
-// status of one that is there takes legal steps only, else ErrIllegal.
+// PutMessage creates or replaces a message in a context. It sends nothing. The status of
+// an existing message takes legal steps only, else ErrIllegal.
 func (d *DB) PutMessage(ctx context.Context, in uint32, m hero.Message) error {
-	return put(ctx, d, in, m, "status", hero.ReadMessage, func(m *hero.Message, was hero.Message, there bool) error {
-		d.stamp(&m.CreatedAt, &m.UpdatedAt, was.CreatedAt)
-		if there && !was.Status.MayBecome(m.Status) {
+	return put(ctx, d, in, m, "status", hero.ReadMessage, func(was hero.Message) error {
+		if !was.Status.MayBecome(m.Status) {
 			return illegal(was.Key(), string(was.Status), string(m.Status))
 		}
 		return nil
 	})
 }
 
-// Messages lists all of a context, by caller and id; see Flows about an error.
+// Messages lists all messages of a context, by caller and id. About an error see Flows.
 func (d *DB) Messages(ctx context.Context, in uint32) ([]hero.Message, error) {
-	return scan(ctx, d, in, "message", hero.IsMessageKey, messageOf(in), byID(func(m hero.Message) [2]uint32 { return [2]uint32{m.CallerID, m.ID} }))
+	return scan(ctx, d, in, "message", messageOf(in))
 }
 
-// DeleteMessage deletes a message. A consumer that takes its key from a queue finds
-// nothing.
+// DeleteMessage deletes a message. Its key stays in a queue; the consumer finds no hash.
 func (d *DB) DeleteMessage(ctx context.Context, in, caller, id uint32) error {
 	return remove(ctx, d, in, hero.MessageKey(caller, id), hero.ReadMessage)
 }
 
-// MessageChange is what else changes with a message's status; what is empty
-// stays as it was.
+// MessageChange holds the fields that change with a message's status. Empty ones stay as
+// they are.
 type MessageChange struct {
 	TransportID     string
 	TransportStatus string
@@ -60,23 +57,20 @@ type MessageChange struct {
 func (c MessageChange) fields() map[string]string {
 	out := map[string]string{"transport_id": c.TransportID, "transport_status": c.TransportStatus, "topic": c.Topic}
 	if c.TargetContext != 0 {
-		out["target_context"] = strconv.FormatUint(uint64(c.TargetContext), 10)
+		out["target_context"] = decimal(c.TargetContext)
 	}
 	maps.DeleteFunc(out, func(_, v string) bool { return v == "" })
 	return out
 }
 
-// MoveMessage takes a legal step of a message's life, with the change. A message
-// that has the status already, and has not ended, takes the change alone: moved
-// is false. Any other step is ErrIllegal; a message that ended never changes.
+// MoveMessage sets a message's status, by a legal step, and the other fields of the change.
+// A message that has the status already, and has not ended, takes the other fields
+// alone: moved is false. Any other step is ErrIllegal; a message that ended never changes.
 func (d *DB) MoveMessage(ctx context.Context, in uint32, key string, to hero.MessageStatus, c MessageChange) (moved bool, err error) {
 	mark := rand.Text()
-	err = update(ctx, d, in, key, hero.ReadMessage, func(m hero.Message, h map[string]string) (change, error) {
-		if len(h) == 0 {
-			return change{}, missing(key)
-		}
+	err = edit(ctx, d, in, key, hero.ReadMessage, func(m hero.Message, h map[string]string) (change, error) {
 		if h[stepField] == mark {
-			return change{}, nil // written before, and the answer lost
+			return change{}, nil // an earlier try wrote it, and its answer was lost
 		}
 		if moved = m.Status != to; moved && !m.Status.MayBecome(to) {
 			return change{}, illegal(key, string(m.Status), string(to))
@@ -86,7 +80,7 @@ func (d *DB) MoveMessage(ctx context.Context, in uint32, key string, to hero.Mes
 			return change{}, nil
 		}
 		set["status"], set[stepField] = string(to), mark
-		set["updated_at"] = strconv.FormatUint(uint64(d.seconds()), 10)
+		set["updated_at"] = decimal(d.seconds())
 		return change{guard: "status", set: set}, nil
 	})
 	return moved && err == nil, err
@@ -95,12 +89,9 @@ func (d *DB) MoveMessage(ctx context.Context, in uint32, key string, to hero.Mes
 // AppendLog appends lines to a message's log and keeps the last hero.MaxLogs.
 func (d *DB) AppendLog(ctx context.Context, in uint32, key string, lines ...hero.Log) error {
 	mark := rand.Text()
-	return update(ctx, d, in, key, hero.ReadMessage, func(m hero.Message, h map[string]string) (change, error) {
-		if len(h) == 0 {
-			return change{}, missing(key)
-		}
+	return edit(ctx, d, in, key, hero.ReadMessage, func(m hero.Message, h map[string]string) (change, error) {
 		if h[logField] == mark {
-			return change{}, nil // written before, and the answer lost
+			return change{}, nil // an earlier try wrote them, and its answer was lost
 		}
 		m.Logs = append(m.Logs, lines...)
 		m.Logs = m.Logs[max(0, len(m.Logs)-hero.MaxLogs):]
@@ -110,6 +101,6 @@ func (d *DB) AppendLog(ctx context.Context, in uint32, key string, lines ...hero
 	})
 }
 
-// logField marks a message with the last lines of its log, as stepField does
-// with its steps.
+// logField marks a message with the last write to its log, as stepField does with its
+// steps.
 const logField = "edda_log"

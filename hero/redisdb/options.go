@@ -1,6 +1,7 @@
 package redisdb
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -18,46 +19,47 @@ import (
 	"edda/internal/files"
 )
 
-// Options says which Redis, and how. One of URL and Addr is enough; neither
+// Options names a Redis and how to connect to it. One of URL and Addr is enough; neither
 // means the Redis of this machine.
 type Options struct {
 	// URL is redis://[[user]:password@]host[:port], rediss:// for TLS, or
-	// unix:///path/of/the/socket; or redis-sentinel://[[user]:password@]host[:port],…/master,
-	// rediss-sentinel:// for TLS, for the master that sentinels name. It names no database: contexts do.
+	// unix:///path/of/the/socket. redis-sentinel://[[user]:password@]host[:port],…/master,
+	// rediss-sentinel:// for TLS, is the master that sentinels name. The URL names no
+	// database, because contexts are databases.
 	URL string
 	// Addr is host:port, without TLS and password.
 	Addr string
-	// CA is a file of the certificates that sign the server's; the system's
-	// otherwise. Cert and Key are files of a client certificate. They need rediss.
+	// CA is a file of the certificates that sign the server's; the system's if empty.
+	// Cert and Key are files of a client certificate. They need rediss.
 	CA, Cert, Key string
-	// Remember is how long a command id is known, so that the same command does
-	// nothing a second time; a week unless said.
+	// Remember is the time for which a command id is known: the same command does nothing a
+	// second time. The default is a week.
 	Remember time.Duration
 	Log      *zap.Logger
-	// Now is the clock; the machine's unless given.
+	// Now is the clock; time.Now by default.
 	Now func() time.Time
 
 	sentinels sentinels // of URL
 }
 
 const (
-	// defaultAddr is where Redis listens by itself.
+	// defaultAddr is the default address of Redis.
 	defaultAddr = "127.0.0.1:6379"
-	// defaultRemember outlasts every outage that an outbox keeps trying through.
+	// defaultRemember outlasts every outage through which an outbox retries.
 	defaultRemember = 7 * 24 * time.Hour
-	// dialWithin, answerWithin: a Redis that takes longer is treated as down, and
-	// asked again on a new connection.
-	dialWithin   = 3 * time.Second
-	answerWithin = 3 * time.Second
-	// idleFor is when an idle connection is closed: a process that
-	// serves many contexts has a pool for each.
-	idleFor = 2 * time.Minute
-	// connections bounds the pool of one database: every waiting taker has one,
-	// beside those of short commands.
+	// dialTimeout and answerTimeout bound a connection and an answer. A slower Redis counts
+	// as down, and the next try uses a new connection.
+	dialTimeout   = 3 * time.Second
+	answerTimeout = 3 * time.Second
+	// idleTimeout closes an idle connection: a process that serves many contexts has a
+	// pool for each.
+	idleTimeout = 2 * time.Minute
+	// connections bounds the pool of one database: each Take that waits holds one, besides
+	// those of short commands.
 	connections = 512
 )
 
-// validate makes the client's settings of database 0.
+// validate fills in the defaults and returns the client's options for database 0.
 func (o *Options) validate() (*redis.Options, error) {
 	if o.URL != "" && o.Addr != "" {
 		return nil, errors.New("give the Redis URL or its address, not both")
@@ -76,9 +78,9 @@ func (o *Options) validate() (*redis.Options, error) {
 	}
 	r := &redis.Options{
 		Network: "tcp", Addr: o.Addr, Protocol: 2,
-		DialTimeout: dialWithin, ReadTimeout: answerWithin, WriteTimeout: answerWithin, ContextTimeoutEnabled: true,
-		MaxRetries: -1, DialerRetries: 1, // this package knows what may be tried again
-		PoolSize: connections, PipelinePoolSize: -1, ConnMaxIdleTime: idleFor,
+		DialTimeout: dialTimeout, ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, ContextTimeoutEnabled: true,
+		MaxRetries: -1, DialerRetries: 1, // this package retries what it may
+		PoolSize: connections, PipelinePoolSize: -1, ConnMaxIdleTime: idleTimeout,
 		DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if o.URL != "" {
@@ -87,15 +89,17 @@ func (o *Options) validate() (*redis.Options, error) {
 		}
 	}
 	if r.Network == "tcp" && len(o.sentinels.addrs) == 0 {
-		if err := address(r); err != nil {
+		addr, err := hostPort(cmp.Or(r.Addr, defaultAddr), "6379")
+		if err != nil {
 			return nil, err
 		}
+		r.Addr = addr
 	}
 	return r, o.certificates(r)
 }
 
-// badURL shows nothing of the URL, which may hold a password.
-var badURL = errors.New("the Redis URL cannot be read: want redis://user:password@host:port, rediss:// for TLS, or redis-sentinel://host:port,host:port/master; " +
+// errURL does not show the URL, which may hold a password.
+var errURL = errors.New("the Redis URL cannot be read: want redis://user:password@host:port, rediss:// for TLS, or redis-sentinel://host:port,host:port/master; " +
 	"special characters in the password are written as %XX")
 
 func (o *Options) readURL(r *redis.Options) (err error) {
@@ -105,7 +109,7 @@ func (o *Options) readURL(r *redis.Options) (err error) {
 	}
 	u, err := url.Parse(o.URL)
 	if err != nil {
-		return badURL
+		return errURL
 	}
 	r.Username = u.User.Username()
 	r.Password, _ = u.User.Password()
@@ -113,17 +117,17 @@ func (o *Options) readURL(r *redis.Options) (err error) {
 	case "unix":
 		r.Network, r.Addr = "unix", u.Path
 		if u.Path == "" {
-			return badURL
+			return errURL
 		}
 		return nil
 	case "rediss":
 		r.TLSConfig = &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12}
 	case "redis":
 	default:
-		return badURL
+		return errURL
 	}
 	if r.Addr = u.Host; u.Host == "" || u.Opaque != "" || u.RawQuery != "" || u.Fragment != "" {
-		return badURL
+		return errURL
 	}
 	if path := strings.Trim(u.Path, "/"); path != "" && path != "0" {
 		return errors.New("the Redis URL names a database: leave it out, contexts are databases of their own")
@@ -131,20 +135,7 @@ func (o *Options) readURL(r *redis.Options) (err error) {
 	return nil
 }
 
-// address fills in what an address leaves out.
-func address(r *redis.Options) error {
-	if r.Addr == "" {
-		r.Addr = defaultAddr
-	}
-	addr, err := hostPort(r.Addr, "6379")
-	if err != nil {
-		return err
-	}
-	r.Addr = addr
-	return nil
-}
-
-// hostPort fills in the port, and this machine where no host is said.
+// hostPort fills in a missing port, and this machine for a missing host.
 func hostPort(addr, otherwise string) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -3,17 +3,18 @@ package redisdb
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// slice is how long Redis is asked to wait at a time, which bounds how long Take
-// outlasts its context: an answer is never left lying.
+// slice bounds one wait in Redis, and so the time by which Take outlasts its context: it
+// always reads the answer.
 const slice = 500 * time.Millisecond
 
-// Push puts a key at the end of a queue. It does not retry: a caller that retries
-// may push the key twice.
+// Push puts a key at the end of a queue. It does not retry, because a repeated push may add
+// the key twice.
 func (d *DB) Push(ctx context.Context, in uint32, queue, key string) error {
 	c, err := d.Client(in)
 	if err != nil {
@@ -22,14 +23,12 @@ func (d *DB) Push(ctx context.Context, in uint32, queue, key string) error {
 	return d.refused("push on "+queue, in, c.LPush(ctx, queue, key).Err())
 }
 
-// Take moves the oldest key of a queue into another list, which keeps it until
-// it is Done, and returns it; ErrEmpty when none came within wait. A context
-// that ends ends it within half a second; a key that came until then is
-// returned.
+// Take moves the oldest key of a queue into another list and returns it. The list keeps the
+// key until Done. ErrEmpty means that no key came within wait. A cancelled context
+// ends Take within half a second; a key that came until then is returned.
 //
-// A key that Redis moved and whose answer was lost with the connection comes
-// with a later Take. That, and Left, require that no other process takes
-// into the same list.
+// A key that Redis moved and whose answer was lost with the connection comes with a
+// later Take. Take and Left require that no other process takes into the same list.
 func (d *DB) Take(ctx context.Context, in uint32, queue, into string, wait time.Duration) (string, error) {
 	op := "take from " + queue
 	c, err := d.Client(in)
@@ -52,8 +51,8 @@ func (d *DB) Take(ctx context.Context, in uint32, queue, into string, wait time.
 	}
 }
 
-// TakeBy is one try of Take, with the caller's own move into the list; ErrEmpty where
-// that moved nothing. op is what the move does, for errors.
+// TakeBy is one try of Take, with the caller's own move into the list. The move returns
+// ErrEmpty if it moved nothing. op describes it in errors.
 func (d *DB) TakeBy(ctx context.Context, in uint32, op, into string, move func() (string, error)) (string, error) {
 	c, err := d.Client(in)
 	if err != nil {
@@ -67,10 +66,9 @@ func (d *DB) TakeBy(ctx context.Context, in uint32, op, into string, move func()
 	return key, d.refused(op, in, err)
 }
 
-// TakeMore moves up to most keys, the oldest first, as Take does one, and waits for
-// none. Call it after a Take that brought a key. While Take has to look for
-// a key whose answer was lost, it takes none. Keys that came count even if the
-// connection broke behind them.
+// TakeMore moves up to most keys as Take does, the oldest first, and does not wait. Call it
+// after a Take that returned a key. It takes none while Take searches for a key whose
+// answer was lost. It returns the keys that it took together with an error.
 func (d *DB) TakeMore(ctx context.Context, in uint32, queue, into string, most int) (keys []string, err error) {
 	c, err := d.Client(in)
 	if err != nil {
@@ -85,13 +83,13 @@ func (d *DB) TakeMore(ctx context.Context, in uint32, queue, into string, most i
 		moves[i] = pipe.LMove(ctx, queue, into, "right", "left")
 	}
 	err = at.takeAll(func() []*redis.StringCmd {
-		_, _ = pipe.Exec(context.WithoutCancel(ctx)) // each has its own error
+		_, _ = pipe.Exec(context.WithoutCancel(ctx)) // each command has its own error
 		return moves
 	}, func(key string) { keys = append(keys, key) })
 	return keys, d.refused("take from "+queue, in, err)
 }
 
-// move is one BLMOVE, or an LMOVE where there is nothing to wait for.
+// move is one BLMOVE, or one LMOVE for a wait below a millisecond.
 func move(ctx context.Context, c *redis.Client, queue, into string, wait time.Duration) (string, error) {
 	cmd := redis.NewStringCmd(ctx, "lmove", queue, into, "right", "left")
 	if wait >= time.Millisecond {
@@ -104,51 +102,59 @@ func move(ctx context.Context, c *redis.Client, queue, into string, wait time.Du
 	return cmd.Result()
 }
 
-// list is a list's keys, oldest first.
+// list returns the keys of a list, the oldest first.
 func list(ctx context.Context, c *redis.Client, name string) ([]string, error) {
 	keys, err := c.LRange(ctx, name, 0, -1).Result()
-	for i, j := 0, len(keys)-1; i < j; i, j = i+1, j-1 {
-		keys[i], keys[j] = keys[j], keys[i]
-	}
+	slices.Reverse(keys)
 	return keys, err
 }
 
 // Done removes a key that was taken.
 func (d *DB) Done(ctx context.Context, in uint32, into, key string) error {
-	c, err := d.Client(in)
-	if err != nil {
-		return err
-	}
-	at := d.intakes.at(place{in, into})
-	return d.try(ctx, "remove "+key+" from "+into, in, func() error {
-		return at.leaves(key, func() (bool, error) { return true, c.LRem(ctx, into, -1, key).Err() })
+	return d.leaves(ctx, "remove "+key+" from "+into, in, into, key, func(c *database) (bool, error) {
+		return true, c.LRem(ctx, into, -1, key).Err()
 	})
 }
 
-// Left lists what is taken and not yet Done, oldest first: at the start, what an
-// earlier run left. From then on those count as taken.
-func (d *DB) Left(ctx context.Context, in uint32, into string) (keys []string, err error) {
-	c, err := d.Client(in)
-	if err != nil {
-		return nil, err
-	}
-	op := "read " + into
-	return d.intakes.at(place{in, into}).left(func() ([]string, error) {
-		err = d.try(ctx, op, in, func() error {
-			keys, err = list(ctx, c, into)
+// leaves runs remove, which takes a key out of the list that it was taken into, and tells
+// whether it did. It retries as try does.
+func (d *DB) leaves(ctx context.Context, op string, in uint32, into, key string, remove func(*database) (gone bool, err error)) error {
+	at := d.intakes.at(place{in, into})
+	return d.try(ctx, op, in, func(c *database) error {
+		return at.leaves(key, func() (bool, error) { return remove(c) })
+	})
+}
+
+// returnScript moves a key from a list to the right of another one, if it is there.
+// KEYS list, the other. ARGV: key.
+var returnScript = redis.NewScript(`
+redis.call('LLEN', KEYS[2])
+if redis.call('LREM', KEYS[1], -1, ARGV[1]) == 1 then redis.call('RPUSH', KEYS[2], ARGV[1]) end
+return 1`)
+
+// Return puts a key that was taken, whose work has not begun, back to the front of a
+// queue. It does nothing if the list does not hold the key.
+func (d *DB) Return(ctx context.Context, in uint32, into, queue, key string) error {
+	return d.leaves(ctx, "return "+key+" to "+queue, in, into, key, func(c *database) (bool, error) {
+		return true, returnScript.Run(ctx, c, []string{into, queue}, key).Err()
+	})
+}
+
+// Left lists the keys that were taken and are not Done, the oldest first: at the start, the
+// ones of an earlier run. They count as taken from then on.
+func (d *DB) Left(ctx context.Context, in uint32, into string) ([]string, error) {
+	return d.intakes.at(place{in, into}).left(func() (keys []string, err error) {
+		err = d.try(ctx, "read "+into, in, func(c *database) error {
+			keys, err = list(ctx, c.Client, into)
 			return err
 		})
 		return keys, err
 	})
 }
 
-// Depth is how many keys a queue holds.
+// Depth returns the number of keys in a queue.
 func (d *DB) Depth(ctx context.Context, in uint32, queue string) (n int64, err error) {
-	c, err := d.Client(in)
-	if err != nil {
-		return 0, err
-	}
-	err = d.try(ctx, "measure "+queue, in, func() error {
+	err = d.try(ctx, "measure "+queue, in, func(c *database) error {
 		n, err = c.LLen(ctx, queue).Result()
 		return err
 	})

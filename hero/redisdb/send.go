@@ -16,36 +16,34 @@ import (
 	"edda/hero"
 )
 
-// sentKey remembers the id that a command was given.
+// sentKey returns the key that remembers the id of a command's object.
 func sentKey(command string) string { return "edda:sent:" + command }
 
-// commandField holds, in the hash, the command that made it and was pushed: it
-// is known for as long as the hash is there.
+// commandField holds, in a hash, the command that made and pushed it. The command is known
+// as long as the hash exists.
 const commandField = "edda_command"
 
-// probes bounds the ids that are tried for one command: with a million objects
-// of one caller the second try is already rare.
+// probes bounds the ids that are tried for one command. With a million objects of one
+// caller the second try is rare.
 const probes = 16
 
-// maxCommand bounds a command id, which is a part of a key.
+// maxCommand bounds a command id in bytes, because it is a part of a key.
 const maxCommand = 512
 
-// derived is the id of a command's object: the same again for the same command,
-// and never 0.
+// derived returns the id of a command's object: always the same for a command, and never 0.
 func derived(kind, command string, caller uint32, probe int) uint32 {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %s", kind, caller, probe, command))
 	return max(1, binary.BigEndian.Uint32(sum[:]))
 }
 
-// Send makes a message and pushes its key on msg_out, in one step, once for a
-// command: again, it returns the same id and fresh is false. A message without
-// an id gets one that is derived from the command; an id that is another
-// message's is ErrExists.
+// Send makes a message and pushes its key on msg_out, in one step, once for a command: a
+// repeated call returns the same id, and fresh is false. A message without an id gets one
+// derived from the command. The id of another message is ErrExists.
 func (d *DB) Send(ctx context.Context, in uint32, command string, m hero.Message) (id uint32, fresh bool, err error) {
 	return d.message(ctx, in, command, hero.MsgOut, m)
 }
 
-// Arrive is Send for a message that came: its key goes on msg_in.
+// Arrive is Send for a message that arrived: its key goes on msg_in.
 func (d *DB) Arrive(ctx context.Context, in uint32, command string, m hero.Message) (id uint32, fresh bool, err error) {
 	return d.message(ctx, in, command, hero.MsgIn, m)
 }
@@ -54,7 +52,10 @@ func (d *DB) message(ctx context.Context, in uint32, command, list string, m her
 	m.Status = hero.MessageDispatched
 	d.stamp(&m.CreatedAt, &m.UpdatedAt, 0)
 	if m.ID != 0 {
-		return d.send(ctx, in, command, list, refuseOther(m.Key()), func(int) hero.Object { return m })
+		refuse := func(map[string]string) (hero.Object, error) {
+			return nil, edda.Classify(edda.Permanent, "%s: %w", m.Key(), ErrExists)
+		}
+		return d.send(ctx, in, command, list, refuse, func(int) hero.Object { return m })
 	}
 	return d.send(ctx, in, command, list, nil, func(probe int) hero.Object {
 		m.ID = derived("message", command, m.CallerID, probe)
@@ -62,10 +63,9 @@ func (d *DB) message(ctx context.Context, in uint32, command, list string, m her
 	})
 }
 
-// Create makes a job and pushes its key on a queue, in one step, once for a
-// command, as Send does; queue "" pushes nothing. A job with an id that is there
-// already is replaced and pushed again, unless it started or ended: that is
-// ErrIllegal.
+// Create makes a job and pushes its key on a queue, in one step, once for a command, as
+// Send does. An empty queue pushes nothing. An existing job of the given id is replaced
+// and pushed again; if it has started or ended that is ErrIllegal.
 func (d *DB) Create(ctx context.Context, in uint32, command string, j hero.Job, queue string) (id uint32, fresh bool, err error) {
 	d.stamp(&j.CreatedAt, &j.UpdatedAt, 0)
 	if j.ID == 0 {
@@ -86,63 +86,51 @@ func (d *DB) Create(ctx context.Context, in uint32, command string, j hero.Job, 
 	return d.send(ctx, in, command, queue, replace, func(int) hero.Object { return j })
 }
 
-// refuseOther is the replacement of an object whose id the caller chose and whose hash
-// must not be there.
-func refuseOther(key string) func(map[string]string) (hero.Object, error) {
-	return func(map[string]string) (hero.Object, error) {
-		return nil, edda.Classify(edda.Permanent, "%s: %w", key, ErrExists)
-	}
-}
-
-// send makes one object after the other until an id is free. Where replace is set the id
-// is the caller's: it says what to write over a hash that is there.
+// send tries the objects of all probes until an id is free. If replace is set, the caller
+// chose the id, and replace returns the object to write over an existing hash.
 func (d *DB) send(ctx context.Context, in uint32, command, list string, replace func(map[string]string) (hero.Object, error), object func(probe int) hero.Object) (id uint32, fresh bool, err error) {
 	op := "send " + object(0).Key()
-	c, err := d.tenant(op, in)
-	if err != nil {
-		return 0, false, err
-	}
 	if command == "" || len(command) > maxCommand {
 		return 0, false, edda.Classify(edda.Permanent, "%s: the command id has %d bytes: want 1 to %d", op, len(command), maxCommand)
 	}
 	for probe := range probes {
 		s := &sending{command: command, list: list, remember: int64(math.Ceil(d.remember.Seconds())), object: object(probe), replace: replace}
-		err := d.try(ctx, op, in, func() error {
-			s.fate = sentUnsure
+		err := d.at(ctx, op, in, s.object.Key(), func(c *database) error {
+			s.outcome = sentUnsure
 			err := c.step(ctx, s.step(ctx, false))
-			if err == nil && s.fate == sentUnsure {
+			if err == nil && s.outcome == sentUnsure {
 				err = c.step(ctx, s.step(ctx, true))
 			}
 			return err
 		})
 		d.short.note(err, d.now())
-		if err != nil || s.fate != sentTaken {
-			return s.id, err == nil && s.fate == sentNow, err
+		if err != nil || s.outcome != sentTaken {
+			return s.id, err == nil && s.outcome == sentNow, err
 		}
 	}
 	return 0, false, &StorageError{Op: op, Context: in, Class: edda.Temporary, Advice: "found no free id: delete what is done"}
 }
 
-// sending is the making of one object for a command.
+// sending makes one object for a command.
 type sending struct {
 	command, list string
 	remember      int64 // seconds
 	object        hero.Object
 	replace       func(map[string]string) (hero.Object, error)
-	fate          int
+	outcome       int
 	id            uint32
 }
 
-// The fates of a sending.
+// The outcomes of a sending.
 const (
-	sentUnsure = iota // the command or the hash is there: look at what they are
+	sentUnsure = iota // the command or the hash exists: read them
 	sentBefore        // the command has made its object
 	sentNow
 	sentTaken // the id is another object's
 )
 
-// step makes the object where neither its command nor its hash is there, which is nearly
-// every sending. Only whole looks at what they are.
+// step makes the object if neither its command nor its hash exists, as in nearly every
+// sending. With whole it reads both and decides.
 func (s *sending) step(ctx context.Context, whole bool) *step {
 	key, sent := s.object.Key(), sentKey(s.command)
 	pairs := append(hero.Pairs(s.object), commandField, s.command)
@@ -151,7 +139,7 @@ func (s *sending) step(ctx context.Context, whole bool) *step {
 	var hash *redis.MapStringStringCmd
 	look := func(p redis.Pipeliner) { there = p.Exists(ctx, sent, key) }
 	decide := func(to *writes) error {
-		s.fate = sentUnsure // it may have decided before
+		s.outcome = sentUnsure // an earlier try may have set it
 		if n, err := there.Result(); err != nil || n > 0 {
 			return err
 		}
@@ -163,7 +151,7 @@ func (s *sending) step(ctx context.Context, whole bool) *step {
 		decide = func(to *writes) error {
 			id, err := before.Uint64()
 			if err == nil {
-				s.id, s.fate = uint32(id), sentBefore
+				s.id, s.outcome = uint32(id), sentBefore
 			}
 			if !errors.Is(err, redis.Nil) {
 				return err
@@ -173,10 +161,10 @@ func (s *sending) step(ctx context.Context, whole bool) *step {
 			case err != nil:
 				return err
 			case h[commandField] == s.command:
-				s.id, s.fate = idOf(pairs), sentBefore
+				s.id, s.outcome = idOf(pairs), sentBefore
 				to.do("SET", sent, s.id, "EX", s.remember)
 			case len(h) > 0 && s.replace == nil:
-				s.fate = sentTaken
+				s.outcome = sentTaken
 			case len(h) > 0:
 				now, err := s.replace(h)
 				if err != nil {
@@ -196,7 +184,7 @@ func (s *sending) step(ctx context.Context, whole bool) *step {
 }
 
 func (s *sending) write(to *writes, sent, key string, pairs []any) {
-	s.id, s.fate = idOf(pairs), sentNow
+	s.id, s.outcome = idOf(pairs), sentNow
 	to.set(key, pairs...)
 	to.do("SET", sent, s.id, "EX", s.remember)
 	if s.list != "" {
@@ -204,9 +192,9 @@ func (s *sending) write(to *writes, sent, key string, pairs []any) {
 	}
 }
 
-// idOf is the id among an object's fields.
+// idOf returns the id among an object's fields.
 func idOf(pairs []any) uint32 {
 	id, _ := pairs[slices.Index(pairs, any("id"))+1].(string)
-	n, _ := strconv.ParseUint(id, 10, 32) // it was written from a number
+	n, _ := strconv.ParseUint(id, 10, 32) // written from a number
 	return uint32(n)
 }

@@ -10,32 +10,32 @@ import (
 )
 
 const (
-	// sentinelPort is where a sentinel listens by itself.
+	// sentinelPort is the default port of a sentinel.
 	sentinelPort = "26379"
 	// maxSentinels bounds the addresses of one URL; three to seven are usual.
 	maxSentinels = 32
 )
 
-// sentinels are the processes that know which Redis is the master now, and what they
-// call it. The zero value is for a Redis that is always at the same address.
+// sentinels are the processes that know the current master, and the name by which they know
+// it. The zero value means a Redis at a fixed address.
 type sentinels struct {
 	addrs          []string
 	master         string
 	user, password string
 }
 
-// errSentinelURL shows nothing of the URL, which may hold passwords.
+// errSentinelURL does not show the URL, which may hold passwords.
 var errSentinelURL = errors.New("the URL of the Redis Sentinels cannot be read: want redis-sentinel://user:password@host:port,host:port,…/master, " +
 	"or rediss-sentinel:// for TLS, with ?sentinel_user=…&sentinel_password=… where the sentinels want a password of their own")
 
-// ofSentinels tells whether the URL names sentinels and not a Redis.
+// ofSentinels tells whether the URL names sentinels instead of a Redis.
 func ofSentinels(text string) bool {
 	scheme, _, _ := strings.Cut(text, "://")
 	return scheme == "redis-sentinel" || scheme == "rediss-sentinel"
 }
 
-// readSentinels reads the URL of sentinels. User and password before the hosts are those
-// of Redis itself.
+// readSentinels reads the URL of sentinels. The user and password before the hosts are of
+// Redis itself.
 func readSentinels(text string, r *redis.Options) (sentinels, error) {
 	scheme, rest, _ := strings.Cut(text, "://")
 	authority, path, _ := strings.Cut(rest, "/")
@@ -43,7 +43,7 @@ func readSentinels(text string, r *redis.Options) (sentinels, error) {
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
 		userinfo, hosts = authority[:at+1], authority[at+1:]
 	}
-	// A list of hosts is none to net/url, which reads all the rest.
+	// net/url cannot read a list of hosts; it reads the rest.
 	u, err := url.Parse(scheme + "://" + userinfo + "host/" + path)
 	if err != nil || u.Fragment != "" {
 		return sentinels{}, errSentinelURL
@@ -75,13 +75,13 @@ func readSentinels(text string, r *redis.Options) (sentinels, error) {
 	r.Password, _ = u.User.Password()
 	r.Addr = s.master + " of " + strings.Join(s.addrs, ",")
 	if scheme == "rediss-sentinel" {
-		r.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12} // each connection is verified for the host that it goes to
+		r.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12} // each connection verifies the name of its host
 	}
 	return s, nil
 }
 
-// connect makes the client of one database, with so many connections at most. It
-// connects to nothing yet.
+// connect returns the client of one database, with a bound on its connections. It does not
+// connect yet.
 func (d *DB) connect(database, connections int) *redis.Client {
 	o := d.options
 	o.DB, o.PoolSize = database, connections

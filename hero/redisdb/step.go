@@ -9,25 +9,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// step is a change of a few keys, that depends on them: it looks at its keys,
-// decides, and writes. Redis does all of the writes if no key changed since the
-// look, else none, and the step looks again. So it happens whole or not at all. It
-// must know its own work, for it is done again where an answer was lost.
+// step is an atomic change of a few keys that depends on them, for the hot path: it looks
+// at its keys, decides, and writes. Redis does all of the writes if no key changed since
+// the look, else none, and the step looks again. It must recognise its own work, because
+// it is repeated when an answer was lost.
 //
-// A script does the same in one trip; but what it writes goes through Lua word by
-// word, which takes Redis twice as long as the commands alone.
+// A script does the same in one trip. But its texts pass through Lua word by word, which
+// takes Redis twice as long as the commands alone.
 type step struct {
-	keys   []string // what it looks at and writes
-	list   string   // what it pushes its key on; "" is none
-	bytes  int      // how much it writes, about
+	keys   []string // read and written
+	list   string   // the list to push a key on; "" for none
+	bytes  int      // written, about
 	look   func(redis.Pipeliner)
-	decide func(*writes) error // after the look; writing nothing is a decision, too
+	decide func(*writes) error // after the look; may write nothing
 	err    error
 	wrote  []redis.Cmder
 }
 
-// writes are what the steps of one batch write, and push. Pushes on one list go
-// in one command, after all hashes, so that a consumer of a key finds its hash.
+// writes collects the commands of the steps of one batch. The pushes on one list are one
+// command after all hashes: the consumer of a key finds its hash.
 type writes struct {
 	step  *step
 	all   []redis.Cmder
@@ -57,7 +57,7 @@ func (w *writes) pushes(key string) {
 	w.of[list] = append(w.of[list], w.step)
 }
 
-// close appends what is pushed.
+// close appends the pushes.
 func (w *writes) close() {
 	for _, list := range w.lists {
 		cmd := redis.NewCmd(context.Background(), *w.push[list]...)
@@ -69,34 +69,33 @@ func (w *writes) close() {
 }
 
 // step runs a step, coalesced with others.
-func (l *database) step(ctx context.Context, s *step) error {
+func (c *database) step(ctx context.Context, s *step) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	l.steps.Do(ctx, s, s.bytes)
+	c.steps.Do(ctx, s, s.bytes)
 	return s.err
 }
 
-// The bounds of looking again because others changed a key: together, and then
-// each by itself.
+// The tries of steps whose keys other clients change: together, then each alone.
 const (
 	togetherTries = 3
 	aloneTries    = conflicts
 )
 
-// errBusy: other clients wrote the keys of a change or a step at each try.
+// errBusy means that other clients wrote the keys of a change or a step at each try.
 var errBusy = errors.New("other clients change it all the time")
 
-// transact does the steps. What Redis refuses of one, or others change all the
-// time, keeps no other from being done; a Redis that does not answer is not asked
-// for each of them, which would take its time as often.
-func (l *database) transact(ctx context.Context, steps []*step) {
+// transact does the steps. A step that Redis refuses, or whose keys others change all the
+// time, does not hinder the others. If Redis does not answer one step it fails the rest:
+// each would time out.
+func (c *database) transact(ctx context.Context, steps []*step) {
 	ctx = context.WithoutCancel(ctx) // the others' steps do not end with the leader's context
-	if len(steps) > 1 && l.together(ctx, steps) {
+	if len(steps) > 1 && c.together(ctx, steps) {
 		return
 	}
 	for i, s := range steps {
-		if err := l.alone(ctx, s); err != nil {
+		if err := c.alone(ctx, s); err != nil {
 			fail(steps[i:], err)
 			return
 		}
@@ -109,10 +108,10 @@ func fail(steps []*step, err error) {
 	}
 }
 
-// together does the steps in one transaction; false: each is to be done by itself.
-func (l *database) together(ctx context.Context, steps []*step) bool {
+// together does the steps in one transaction. It returns false if each is to be done alone.
+func (c *database) together(ctx context.Context, steps []*step) bool {
 	for range togetherTries {
-		err := l.once(ctx, steps)
+		err := c.once(ctx, steps)
 		if err == nil {
 			return true
 		}
@@ -128,10 +127,10 @@ func (l *database) together(ctx context.Context, steps []*step) bool {
 	return false
 }
 
-// alone does one step; the error is the network's.
-func (l *database) alone(ctx context.Context, s *step) error {
+// alone does one step. It returns an error of the network only.
+func (c *database) alone(ctx context.Context, s *step) error {
 	for range aloneTries {
-		err := l.once(ctx, []*step{s})
+		err := c.once(ctx, []*step{s})
 		if err == nil {
 			return nil
 		}
@@ -147,13 +146,13 @@ func (l *database) alone(ctx context.Context, s *step) error {
 	return nil
 }
 
-// once looks, decides and writes. Each step has its own error, of its look or its
-// decision, where the answer is nil; else none of them was done.
-func (l *database) once(ctx context.Context, steps []*step) error {
-	return l.Watch(ctx, func(tx *redis.Tx) (err error) {
+// once looks, decides and writes. If it returns nil, each step has its own error, of its
+// look or its decision; else none of them was done.
+func (c *database) once(ctx context.Context, steps []*step) error {
+	return c.Watch(ctx, func(tx *redis.Tx) (err error) {
 		watched := true
 		defer func() {
-			if watched { // or the connection would keep what it watches
+			if watched { // the connection goes back to the pool
 				_ = tx.Unwatch(ctx).Err()
 			}
 		}()
@@ -171,12 +170,12 @@ func (l *database) once(ctx context.Context, steps []*step) error {
 		w.close()
 		watched = len(w.all) == 0
 		return write(ctx, tx, w, steps)
-	}) // the keys are watched by the look, which saves a trip
+	}) // look watches the keys, which saves a trip
 }
 
-// look asks what the steps depend on, and whether what they push on are lists: a
-// transaction goes on where one of its commands fails. The answer is what is in the
-// way of each list; the error is the network's.
+// look watches the keys, reads what the steps depend on, and checks that they push on
+// lists: a transaction goes on when one of its commands fails. It returns the error of
+// each list, and an error of the network.
 func look(ctx context.Context, tx *redis.Tx, steps []*step) (map[string]error, error) {
 	pipe := tx.Pipeline()
 	watch := []any{"WATCH"}
@@ -207,7 +206,7 @@ func look(ctx context.Context, tx *redis.Tx, steps []*step) (map[string]error, e
 	return lists, nil
 }
 
-// write writes all or nothing.
+// write executes the commands, all or none.
 func write(ctx context.Context, tx *redis.Tx, w *writes, steps []*step) error {
 	if len(w.all) == 0 {
 		return nil
@@ -223,19 +222,23 @@ func write(ctx context.Context, tx *redis.Tx, w *writes, steps []*step) error {
 	if err := unheard(w.all, err); err != nil {
 		return err
 	}
-	if redis.HasErrorPrefix(err, aborted) { // one of them was refused, and so none was done
+	if redis.HasErrorPrefix(err, aborted) { // Redis refused one command, and did none
 		if at := slices.IndexFunc(w.all, refused); at >= 0 {
 			err = w.all[at].Err()
 		}
 		if redis.IsReadOnlyError(err) {
-			leave(ctx, tx)
+			// Redis became a replica, and its name may lead to the new primary, which only a
+			// new connection finds. The client drops a connection whose command was
+			// refused, but not one whose transaction was.
+			_ = tx.Do(ctx, "quit").Err()
+			_ = tx.Ping(ctx).Err() // breaks the connection, so that it is not used again
 		}
 		return err
 	}
 	if errors.Is(err, redis.TxFailedErr) {
 		return err
 	}
-	for _, s := range steps { // the others were done
+	for _, s := range steps { // Redis did the other commands
 		if at := slices.IndexFunc(s.wrote, refused); at >= 0 {
 			s.err = s.wrote[at].Err()
 		}
@@ -243,30 +246,22 @@ func write(ctx context.Context, tx *redis.Tx, w *writes, steps []*step) error {
 	return nil
 }
 
-// leave gives the connection up. The Redis was made a replica, and its name may lead
-// to the new primary, which only a new connection finds out. The client does so by
-// itself where a command is refused, but not where a transaction is.
-func leave(ctx context.Context, tx *redis.Tx) {
-	_ = tx.Do(ctx, "quit").Err()
-	_ = tx.Ping(ctx).Err() // a broken connection is not used again
-}
-
-// aborted begins Redis's answer to a transaction that has a refused command.
+// aborted begins Redis's answer to a transaction with a refused command.
 const aborted = "EXECABORT"
 
 func refused(cmd redis.Cmder) bool {
 	return cmd.Err() != nil && !strings.HasPrefix(cmd.Err().Error(), aborted)
 }
 
-// unheard is why there is a command that Redis did not answer, by what a pipeline
-// says and what it notes of each; nil: it answered them all.
+// unheard returns the error of a command that Redis did not answer, by the pipeline's error
+// and those of its commands; nil if it answered all.
 func unheard(cmds []redis.Cmder, err error) error {
 	for _, cmd := range cmds {
 		var said redis.Error
 		if e := cmd.Err(); e != nil && !errors.As(e, &said) {
 			return e
 		} else if e != nil {
-			err = nil // which speaks of this one
+			err = nil // the pipeline's error is this one
 		}
 	}
 	return err

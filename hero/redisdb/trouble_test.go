@@ -206,7 +206,7 @@ func TestPingSpeaksOfAMessageThatHasNoDatabase(t *testing.T) {
 	if err := d.Ping(ctx); err == nil || !strings.Contains(err.Error(), "databases N") {
 		t.Error(err)
 	}
-	now = now.Add(shortfall + time.Second)
+	now = now.Add(shortFor + time.Second)
 	must(t, d.Ping(ctx))
 }
 
@@ -316,5 +316,26 @@ func persist(ctx context.Context, t *testing.T, do func() error) {
 			return
 		}
 		_ = backoff.Wait(ctx, 20*time.Millisecond)
+	}
+}
+
+// Another program's value under the key of a dependency once ended the process.
+func TestAWaitingJobWhoseDependencyIsNoHashGoesOnWaiting(t *testing.T) {
+	d, in, c := fresh(t)
+	j := hero.Job{ID: 2, CallerID: 1, ContextID: in, Script: "x", ScriptType: hero.ScriptPython, Status: hero.JobDispatched, Dependends: []uint32{1}}
+	must(t, d.PutJob(t.Context(), j))
+	must(t, c.Set(t.Context(), hero.JobKey(1, 1), "another program's", 0).Err())
+	must(t, d.Hold(t.Context(), in, j, j.Key(), j.ScriptType.Queue(), ""))
+	next, waiting, err := d.Release(t.Context(), in, 0)
+	must(t, err)
+	if g, why, err := d.Gate(t.Context(), in, j); err != nil || g != GateClosed || why != "job 1 is not there" || next != 0 || !waiting {
+		t.Errorf("gate %d, %q, %v; next %d, waiting %t", g, why, err, next, waiting)
+	}
+	must(t, c.Del(t.Context(), hero.JobKey(1, 1)).Err())
+	must(t, d.PutJob(t.Context(), hero.Job{ID: 1, CallerID: 1, ContextID: in, Script: "x", ScriptType: hero.ScriptPython, Status: hero.JobFinished}))
+	_, _, err = d.Release(t.Context(), in, 0)
+	must(t, err)
+	if keys, err := c.LRange(t.Context(), j.ScriptType.Queue(), 0, -1).Result(); err != nil || len(keys) != 1 || keys[0] != j.Key() {
+		t.Errorf("queue %v, %v", keys, err)
 	}
 }

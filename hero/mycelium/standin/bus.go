@@ -11,38 +11,38 @@ import (
 	"time"
 )
 
-// window is for how long Mycelium tries to send a message. After twice as long it
-// forgets it.
+// window is the time for which Mycelium tries to send a message. After twice that time it
+// forgets the message.
 const window = 5 * time.Minute
 
-// Options say how a bus behaves. The zero value is as Mycelium is.
+// Options configure a bus. The zero value behaves as Mycelium.
 type Options struct {
-	// Window is for how long a message is tried; five minutes unless said.
+	// Window bounds the tries of a message; five minutes by default.
 	Window time.Duration
-	// Now tells the time of the windows; time.Now unless said.
+	// Now is the clock of the windows; time.Now by default.
 	Now func() time.Time
-	// Fault says what is to happen to a message; nothing out of the ordinary unless
-	// said. It may be called concurrently.
+	// Fault decides the fault of a message; none by default. It may be called
+	// concurrently.
 	Fault func(Envelope) Fault
 }
 
-// Envelope is a message on its way.
+// Envelope is a message in transit.
 type Envelope struct {
 	ID       string
-	From, To string // keys; To is "" where there is no such node
+	From, To string // keys; To is "" if there is no such node
 	Topic    string
 	Payload  []byte
 	Reply    bool
 }
 
-// Fault is what happens to a message on its way.
+// Fault is a fault of the network, for one message.
 type Fault struct {
-	Drop      bool          // it does not arrive: pending until its window ends, then aborted
-	Abort     bool          // it does not arrive and is aborted at once
-	Duplicate bool          // it arrives twice, as it never does with Mycelium itself
-	Delay     time.Duration // it arrives later, if its window is not over by then
-	// CutAnswer breaks the connection of who pushes it, after it was pushed: who
-	// pushes never learns its id.
+	Drop      bool          // lost: pending until its window ends, then aborted
+	Abort     bool          // lost, and aborted at once
+	Duplicate bool          // it arrives twice, which Mycelium itself never does
+	Delay     time.Duration // it arrives later, within its window
+	// CutAnswer breaks the connection of the push after the message was sent: the caller
+	// never gets its id.
 	CutAnswer bool
 }
 
@@ -50,9 +50,9 @@ type Fault struct {
 type Bus struct {
 	options Options
 
-	mu     sync.Mutex // guards what follows, and everything in the nodes
+	mu     sync.Mutex // guards the fields below and the nodes' state
 	nodes  map[netip.Prefix]*Node
-	held   []transit // for nodes that are not there or down
+	held   []transit // for nodes that are missing or down
 	timers map[*time.Timer]bool
 	closed bool
 }
@@ -71,7 +71,7 @@ func New(o Options) *Bus {
 	return &Bus{options: o, nodes: map[netip.Prefix]*Node{}, timers: map[*time.Timer]bool{}}
 }
 
-// Close ends the deliveries that are delayed.
+// Close cancels delayed deliveries.
 func (b *Bus) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,9 +81,8 @@ func (b *Bus) Close() {
 	}
 }
 
-// Node is the node of a key, of 64 hexadecimal digits; of any other name it is one
-// whose key is made from the name. It is made when first asked for, and gets what
-// was sent to it before.
+// Node returns the node of a key of 64 hexadecimal digits. Any other name makes a key. The
+// first call makes the node, which gets the messages that were sent to it before.
 func (b *Bus) Node(name string) *Node {
 	key := keyOf(name)
 	ip := addressOf(key)
@@ -106,7 +105,7 @@ func keyOf(name string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// addressOf is formed as Mycelium's: 400::/7, the rest from a hash of the key.
+// addressOf returns the address of a key, in Mycelium's form: 400::/7 and a hash of the key.
 func addressOf(key string) netip.Addr {
 	sum := sha256.Sum256([]byte("address " + key))
 	var a [16]byte
@@ -115,22 +114,22 @@ func addressOf(key string) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// rangeOf is what of an address belongs to one node.
+// rangeOf returns the range of addresses of one node.
 func rangeOf(ip netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(ip, 64).Masked()
 }
 
-// transit is a message between two nodes.
+// transit is a message in transit between two nodes.
 type transit struct {
 	from    *Node
-	life    int // of the sender: a node that was restarted sends nothing of before
+	life    int // of the sender: a restarted node does not send its earlier messages
 	to      netip.Addr
 	id      string
 	topic   []byte
 	payload []byte
 }
 
-// send sets a message on its way. It is called with the lock held.
+// send sends a message. The caller holds the lock.
 func (b *Bus) send(t transit, f Fault) {
 	out := t.from.outbox[t.id]
 	switch {
@@ -144,8 +143,7 @@ func (b *Bus) send(t transit, f Fault) {
 	}
 }
 
-// later delivers after a delay, unless the bus is closed. It is called with the
-// lock held.
+// later delivers after a delay, unless the bus is closed. The caller holds the lock.
 func (b *Bus) later(t transit, f Fault) {
 	var timer *time.Timer
 	timer = time.AfterFunc(f.Delay, func() {
@@ -159,8 +157,8 @@ func (b *Bus) later(t transit, f Fault) {
 	b.timers[timer] = true
 }
 
-// arrive delivers the message, or holds it for a node that is not there: its
-// sender would try again and again. It is called with the lock held.
+// arrive delivers the message, or holds it for a node that is missing or down, whose sender
+// would retry. The caller holds the lock.
 func (b *Bus) arrive(t transit, f Fault) {
 	to := b.nodes[rangeOf(t.to)]
 	if to == nil || to.down {
@@ -173,22 +171,20 @@ func (b *Bus) arrive(t transit, f Fault) {
 	}
 }
 
-// handOver gives the message to its node if its sender still tries. It is called
-// with the lock held.
+// handOver passes the message to its node if the sender still tries. The caller holds the
+// lock.
 func (b *Bus) handOver(to *Node, t transit) {
 	if !b.tried(t) || to.has(t.id) {
-		return // aborted, forgotten, or unread over there with the same id
+		return // aborted, forgotten, or in the inbox already
 	}
 	t.from.outbox[t.id].received = true
 	to.complete(to.received(t))
 }
 
-// pruneHeld is how many held messages there are before the expired ones
-// are thrown away.
+// pruneHeld is the number of held messages after which expired ones are dropped.
 const pruneHeld = 1024
 
-// hold keeps a message for a node that is not there. It is called with the lock
-// held.
+// hold keeps a message for a node that is missing or down. The caller holds the lock.
 func (b *Bus) hold(t transit) {
 	b.held = append(b.held, t)
 	if len(b.held)%pruneHeld == 0 {
@@ -196,13 +192,13 @@ func (b *Bus) hold(t transit) {
 	}
 }
 
-// tried tells whether the sender still tries. It is called with the lock held.
+// tried tells whether the sender still tries. The caller holds the lock.
 func (b *Bus) tried(t transit) bool {
 	out := t.from.outbox[t.id]
 	return t.from.life == t.life && out != nil && b.state(out) == statePending
 }
 
-// deliverHeld gives a node what was held for it. It is called with the lock held.
+// deliverHeld delivers the messages held for a node. The caller holds the lock.
 func (b *Bus) deliverHeld(n *Node) {
 	held := b.held
 	b.held = nil

@@ -5,13 +5,15 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"net/http"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
-// States of a message, as the APIs name them. A message that is sent is there at
-// once, so none is ever seen sending.
+// The states of a message, as the APIs name them. A message arrives at once, so none is
+// sending.
 const (
 	statePending  = "pending"
 	stateReceived = "received"
@@ -20,7 +22,7 @@ const (
 	stateGone     = ""
 )
 
-// maxTopic is how many bytes a topic has at most.
+// maxTopic bounds a topic, in bytes.
 const maxTopic = 255
 
 var errTopic = errors.New("the topic is too long")
@@ -30,22 +32,22 @@ type Node struct {
 	bus *Bus
 	key string
 	ip  netip.Addr
-	// call holds the one call that is served: Mycelium locks its node for each, and
-	// for as long as a pop waits.
+	// call is the lock of the node: Mycelium serves one call at a time, also while a pop
+	// waits.
 	call chan struct{}
 
-	// What follows the bus's lock guards.
+	// The bus's lock guards the fields below.
 	down    bool
 	life    int // counts the restarts
 	inbox   []received
 	outbox  map[string]*outbound
-	waiting map[string]*subscriber // for the message of an id
-	arrived chan struct{}          // closed when a message has come into the inbox
+	waiting map[string]*subscriber // by message id
+	arrived chan struct{}          // closed when a message comes into the inbox
 	ended   chan struct{}          // closed when the node goes down
 	sweepAt time.Time
 }
 
-// received is a message that arrived whole.
+// received is an arrived message.
 type received struct {
 	id      string
 	from    *Node
@@ -54,7 +56,7 @@ type received struct {
 	payload []byte
 }
 
-// outbound is a message that was pushed here.
+// outbound is a message that was pushed at this node.
 type outbound struct {
 	to       netip.Addr
 	created  time.Time
@@ -66,7 +68,7 @@ type outbound struct {
 
 // subscriber is a push that waits for a reply.
 type subscriber struct {
-	gone  bool // it gave up; the message is for the inbox then
+	gone  bool // it gave up: the message goes to the inbox
 	reply chan received
 }
 
@@ -76,20 +78,20 @@ func newNode(b *Bus, key string, ip netip.Addr) *Node {
 	return n
 }
 
-// forget empties the memory, which is all that a node has.
+// forget empties the node's memory: it stores nothing else.
 func (n *Node) forget() {
 	n.inbox, n.outbox, n.waiting = nil, map[string]*outbound{}, map[string]*subscriber{}
 	n.arrived, n.ended = make(chan struct{}), make(chan struct{})
 }
 
-// Key is the node's public key, 64 hexadecimal digits.
+// Key returns the node's public key, 64 hexadecimal digits.
 func (n *Node) Key() string { return n.key }
 
-// IP is the node's address.
+// IP returns the node's address.
 func (n *Node) IP() string { return n.ip.String() }
 
-// Stop ends the node as a crash does: connections break, and what it had received
-// and not handed out, or sent and not delivered, is gone.
+// Stop ends the node as a crash does: connections break, and messages that were not popped,
+// or not delivered, are lost.
 func (n *Node) Stop() {
 	n.bus.mu.Lock()
 	defer n.bus.mu.Unlock()
@@ -100,7 +102,7 @@ func (n *Node) Stop() {
 	}
 }
 
-// Start brings a stopped node up, empty. What others still try to send it gets.
+// Start starts a stopped node, empty. It gets the messages that others still try to send.
 func (n *Node) Start() {
 	n.bus.mu.Lock()
 	defer n.bus.mu.Unlock()
@@ -111,14 +113,14 @@ func (n *Node) Start() {
 	}
 }
 
-// Unread is how many messages lie in the inbox.
+// Unread returns the number of messages in the inbox.
 func (n *Node) Unread() int {
 	n.bus.mu.Lock()
 	defer n.bus.mu.Unlock()
 	return len(n.inbox)
 }
 
-// enter waits until no other call is served.
+// enter waits for the lock of the node.
 func (n *Node) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case n.call <- struct{}{}:
@@ -128,8 +130,8 @@ func (n *Node) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// push sets a message on its way; an id makes it a reply. With subscribe the
-// message that comes with its id is waited for.
+// push sends a message; an id makes it a reply. With subscribe it returns a subscriber for
+// the message of its id.
 func (n *Node) push(ctx context.Context, id string, to netip.Addr, topic, payload []byte, subscribe bool) (string, *subscriber, error) {
 	leave, err := n.enter(ctx)
 	if err != nil {
@@ -169,8 +171,7 @@ func (n *Node) dispatch(t transit, f Fault, subscribe bool) (*subscriber, error)
 	return sub, nil
 }
 
-// sweep deletes expired messages from time to time, and subscribers that
-// gave up.
+// sweep deletes expired messages, and subscribers that gave up, from time to time.
 func (n *Node) sweep() {
 	now := n.bus.options.Now()
 	if now.Before(n.sweepAt) {
@@ -189,7 +190,7 @@ func (n *Node) sweep() {
 	}
 }
 
-// keyAt is the key of the node at an address.
+// keyAt returns the key of the node at an address.
 func (b *Bus) keyAt(ip netip.Addr) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -199,7 +200,7 @@ func (b *Bus) keyAt(ip netip.Addr) string {
 	return ""
 }
 
-// reply waits for the message that a push subscribed to.
+// reply waits for the message of a subscriber.
 func (n *Node) reply(ctx context.Context, sub *subscriber, wait time.Duration) (m received, ok bool, err error) {
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -214,7 +215,7 @@ func (n *Node) reply(ctx context.Context, sub *subscriber, wait time.Duration) (
 	n.bus.mu.Lock()
 	defer n.bus.mu.Unlock()
 	select {
-	case m := <-sub.reply: // it came at the last moment
+	case m := <-sub.reply: // at the last moment
 		return m, true, err
 	default:
 		sub.gone = true
@@ -228,8 +229,7 @@ func (n *Node) end() <-chan struct{} {
 	return n.ended
 }
 
-// has tells whether a message of the id lies unread. It is called with the lock
-// held.
+// has tells whether the inbox has a message of the id. The caller holds the lock.
 func (n *Node) has(id string) bool {
 	return slices.ContainsFunc(n.inbox, func(m received) bool { return m.id == id })
 }
@@ -238,8 +238,8 @@ func (n *Node) received(t transit) received {
 	return received{id: t.id, from: t.from, life: t.life, topic: t.topic, payload: t.payload}
 }
 
-// complete gives a message to the subscriber of its id, whether it is a reply or
-// not, else into the inbox. It is called with the lock held.
+// complete passes a message to the subscriber of its id, even if it is no reply, or to the
+// inbox. The caller holds the lock.
 func (n *Node) complete(m received) {
 	sub := n.waiting[m.id]
 	delete(n.waiting, m.id)
@@ -252,8 +252,8 @@ func (n *Node) complete(m received) {
 	n.arrived = make(chan struct{})
 }
 
-// pop takes the first message, of exactly the topic where one is given, and lets
-// no other call in while it waits for one.
+// pop takes the first message, of exactly the topic if one is given. It holds the node's lock
+// while it waits.
 func (n *Node) pop(ctx context.Context, peek bool, topic *[]byte, wait time.Duration) (received, bool, error) {
 	leave, err := n.enter(ctx)
 	if err != nil {
@@ -296,7 +296,7 @@ func (n *Node) first(peek bool, topic *[]byte) (m received, ok bool, arrived, en
 	return m, true, nil, nil
 }
 
-// status is what is known of a message that was pushed here.
+// status returns the state of a message that was pushed at this node.
 func (n *Node) status(ctx context.Context, id string) (outbound, string, error) {
 	leave, err := n.enter(ctx)
 	if err != nil {
@@ -312,7 +312,7 @@ func (n *Node) status(ctx context.Context, id string) (outbound, string, error) 
 	return *out, n.bus.state(out), nil
 }
 
-// state is how far a message is; stateGone when it is forgotten.
+// state returns the state of a message, or stateGone once it is forgotten.
 func (b *Bus) state(out *outbound) string {
 	age := b.options.Now().Sub(out.created)
 	switch {
@@ -332,4 +332,51 @@ func newID() string {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
 	return hex.EncodeToString(id[:])
+}
+
+var (
+	errCut  = errors.New("the answer is not to arrive")
+	errDown = errors.New("the node is down")
+)
+
+// cutKey is the key of the flag, in a request's context, that cuts its connection.
+type cutKey struct{}
+
+// cut breaks the connection of a request if the error is errCut or errDown.
+func cut(ctx context.Context, err error) {
+	if errors.Is(err, errCut) || errors.Is(err, errDown) {
+		ctx.Value(cutKey{}).(*atomic.Bool).Store(true)
+	}
+}
+
+// crashing breaks the connections to a node that is down, and of answers that a Fault cuts.
+func (n *Node) crashing(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n.isDown() {
+			panic(http.ErrAbortHandler)
+		}
+		w2 := &cutting{ResponseWriter: w}
+		h.ServeHTTP(w2, r.WithContext(context.WithValue(r.Context(), cutKey{}, &w2.cut)))
+	})
+}
+
+func (n *Node) isDown() bool {
+	n.bus.mu.Lock()
+	defer n.bus.mu.Unlock()
+	return n.down
+}
+
+// cutting is a ResponseWriter whose connection may be cut before the answer.
+type cutting struct {
+	http.ResponseWriter
+	cut atomic.Bool
+}
+
+func (c *cutting) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+func (c *cutting) WriteHeader(status int) {
+	if c.cut.Load() {
+		panic(http.ErrAbortHandler)
+	}
+	c.ResponseWriter.WriteHeader(status)
 }

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// maxBody bounds the body of a REST request, as the framework of the original
-// does. Its JSON-RPC takes 10 MiB.
+// maxBody bounds the body of a REST request, as the original's framework does. Its JSON-RPC
+// takes 10 MiB.
 const maxBody = 2 << 20
 
 // REST is the node's REST API, which Mycelium serves on port 8989.
@@ -133,7 +133,7 @@ func (n *Node) restKey(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, publicKey{key})
 }
 
-// body reads the message of a request, with the statuses of the original.
+// body reads the message of a request. It answers errors with the original's statuses.
 func body(w http.ResponseWriter, r *http.Request) (outgoing, bool) {
 	var m outgoing
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -160,7 +160,7 @@ func body(w http.ResponseWriter, r *http.Request) (outgoing, bool) {
 	return m, false
 }
 
-// number reads a parameter that is a number, if it is there.
+// number reads an optional parameter that is a number.
 func number(q url.Values, name string) (n uint64, given bool, err error) {
 	if !q.Has(name) {
 		return 0, false, nil
@@ -177,5 +177,5 @@ func answer(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(raw) // a client that disconnected needs no answer
+	_, _ = w.Write(raw) // the client is gone
 }

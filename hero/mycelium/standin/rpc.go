@@ -10,7 +10,7 @@ import (
 	"edda/hero/jsonrpc"
 )
 
-// Codes of the JSON-RPC API.
+// The codes of the JSON-RPC API.
 const (
 	codeNoIP      = -32007
 	codeNoKey     = -32008

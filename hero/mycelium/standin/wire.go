@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// base64ed is bytes in standard base64, with its padding and nothing else.
+// base64ed is bytes in standard base64, with padding and without line breaks.
 type base64ed []byte
 
 func (b base64ed) MarshalJSON() ([]byte, error) {
@@ -34,7 +34,7 @@ func decode64(s string) ([]byte, error) {
 	return base64.StdEncoding.Strict().DecodeString(s)
 }
 
-// destination is one of an address and a key.
+// destination is an address, read from an address or a key.
 type destination netip.Addr
 
 func (d *destination) UnmarshalJSON(raw []byte) error {
@@ -60,7 +60,7 @@ func (d *destination) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// outgoing is a message as it is pushed.
+// outgoing is a message in a push.
 type outgoing struct {
 	Dst     *destination `json:"dst"`
 	Topic   base64ed     `json:"topic,omitempty"`
@@ -77,7 +77,7 @@ func (o outgoing) validate() error {
 	return nil
 }
 
-// incoming is a message as it is popped.
+// incoming is a popped message.
 type incoming struct {
 	ID      string   `json:"id"`
 	SrcIP   string   `json:"srcIp"`
@@ -95,12 +95,12 @@ func (n *Node) incoming(m received) *incoming {
 	}
 }
 
-// onlyID is what a push answers that has no reply.
+// onlyID is the answer to a push without a reply.
 type onlyID struct {
 	ID string `json:"id"`
 }
 
-// nodeInfo is what a node tells of itself.
+// nodeInfo describes a node.
 type nodeInfo struct {
 	Subnet string `json:"nodeSubnet"`
 	Key    string `json:"nodePubkey"`
@@ -108,12 +108,12 @@ type nodeInfo struct {
 
 func (n *Node) about() nodeInfo { return nodeInfo{Subnet: rangeOf(n.ip).String(), Key: n.key} }
 
-// publicKey is what the REST API answers of a node's key.
+// publicKey is a node's key in the REST API.
 type publicKey struct {
 	Key string `json:"publicKey"`
 }
 
-// info is what is told of a message that was pushed.
+// info describes a pushed message.
 type info struct {
 	Dst      string `json:"dst"`
 	State    string `json:"state"`
