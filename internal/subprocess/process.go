@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -21,6 +22,16 @@ const (
 	// tailBytes bounds the part of a log that an error quotes.
 	tailBytes = 2000
 )
+
+// Binary returns the absolute path of a program, because a process may have another
+// working directory.
+func Binary(path string) (string, error) {
+	found, err := exec.LookPath(path)
+	if err != nil {
+		return "", fmt.Errorf("the binary under test: %w; make build builds bin/edda", err)
+	}
+	return filepath.Abs(found)
+}
 
 // Process is one subprocess. Its methods must not be called concurrently.
 type Process struct {

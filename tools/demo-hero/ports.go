@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+)
+
+const loopback = "127.0.0.1"
+
+// ports are those that the processes listen on, free a moment ago.
+type ports struct {
+	redis                     [2]int // of the coordinator's side, and of the supervisor's
+	coordinator, rpc, ws      int
+	runner                    int
+	mycelium, myceliumMetrics int
+}
+
+// restAbove is how far above its JSON-RPC the stand-in serves a node's REST.
+const restAbove = 100
+
+func freePorts() (p ports, err error) {
+	var held []net.Listener
+	defer func() {
+		for _, l := range held {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	for _, port := range []*int{&p.redis[0], &p.redis[1], &p.coordinator, &p.rpc, &p.ws, &p.runner, &p.myceliumMetrics} {
+		l, err := net.Listen("tcp", loopback+":0")
+		if err != nil {
+			return p, fmt.Errorf("find a free port: %w", err)
+		}
+		held = append(held, l)
+		*port = l.Addr().(*net.TCPAddr).Port
+	}
+	nodes, more, err := nodePorts()
+	p.mycelium, held = nodes, append(held, more...)
+	return p, err
+}
+
+// nodePorts finds the first of the ports that the stand-in's two nodes need: two
+// in a row, and two more above.
+func nodePorts() (int, []net.Listener, error) {
+	const tries = 50 // one in a few fails
+	var last error
+	for range tries {
+		var held []net.Listener
+		first := 0
+		for _, above := range []int{0, 1, restAbove, restAbove + 1} {
+			at := 0
+			if first > 0 {
+				at = first + above
+			}
+			l, err := net.Listen("tcp", address(at))
+			if last = err; err != nil {
+				break
+			}
+			held = append(held, l)
+			first = l.Addr().(*net.TCPAddr).Port - above
+		}
+		if last == nil {
+			return first, held, nil
+		}
+		for _, l := range held {
+			_ = l.Close() // it took nothing
+		}
+	}
+	return 0, nil, fmt.Errorf("find free ports for mycelium: %w", last)
+}
+
+func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
+
+func url(port int) string { return "http://" + address(port) }
