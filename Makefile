@@ -54,7 +54,7 @@ test: servers $(BIN)/gotestsum ## every test, with the race detector; installs o
 # What needs a server, Python or the binary is left to `make test`, and so is what costs minutes.
 # Not by -short: the property tests would try a fifth, too few for some to say anything.
 SLOW := cli effects/sqleffect hero/% internal/archtest internal/demo internal/realservers \
-	internal/costbudget internal/subprocess internal/shop store/wal systemtest systemtest/%
+	internal/costbudget internal/harness internal/shop store/wal systemtest systemtest/%
 QUICK = $(filter-out $(addprefix edda/,$(SLOW)),$(shell $(GO) list ./...)) edda/hero/flow edda/hero/flowsaga
 
 quick: ## in less than a minute: the tests that need no server and no Python; `make test` runs all

@@ -1,11 +1,10 @@
-// Package testkit is what tests and the tools build their worlds of. No code of the
-// product imports it.
 package testkit
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 
 	"edda"
 	"edda/manifests"
@@ -49,15 +48,29 @@ func Fill(ctx context.Context, dir string, n int, transitions func(i int) []edda
 	return nil
 }
 
-// Compile returns the set of the first saga of a manifest.
-func Compile(name, text string) (*saga.Set, error) {
-	file, problems := manifests.Parse(name, []byte(text))
+// Compile returns the set of all sagas of a manifest.
+func Compile(text string) (*saga.Set, error) {
+	file, problems := manifests.Parse("test.yaml", []byte(text))
 	if problems.Failed() {
 		return nil, fmt.Errorf("%v", problems)
 	}
-	program, problems := saga.Compile(file.Sagas[0], saga.Options{})
-	if problems.Failed() {
-		return nil, fmt.Errorf("%v", problems)
+	var programs []*saga.Program
+	for _, m := range file.Sagas {
+		program, problems := saga.Compile(m, saga.Options{})
+		if problems.Failed() {
+			return nil, fmt.Errorf("%v", problems)
+		}
+		programs = append(programs, program)
 	}
-	return saga.NewSet(program)
+	return saga.NewSet(programs...)
+}
+
+// Set is Compile for a test.
+func Set(t testing.TB, text string) *saga.Set {
+	t.Helper()
+	set, err := Compile(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
 }

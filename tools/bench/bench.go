@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"edda/internal/subprocess"
+	"edda/internal/harness"
 )
 
 // run is one run of the benchmark.
@@ -32,7 +32,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Edda, err = subprocess.Binary(o.Edda); err != nil {
+	if o.Edda, err = harness.Binary(o.Edda); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp(o.Dir, "edda-bench-")

@@ -50,38 +50,6 @@ func TestALossyServerForgets(t *testing.T) {
 	}
 }
 
-func TestEndsAreCounted(t *testing.T) {
-	for what, facts := range map[string][]string{
-		"one ended twice":     {"a", "b", "a"},
-		"one was never begun": {"a", "b", "c"},
-	} {
-		l := listening(t)
-		for _, key := range facts {
-			l.client.now.take(key, time.Now(), nil)
-		}
-		if err := l.await(t.Context(), 2); err == nil {
-			t.Errorf("%s: not noticed", what)
-		}
-	}
-	l := listening(t)
-	l.idle = time.Millisecond
-	l.client.now.take("a", time.Now(), nil)
-	if err := l.await(t.Context(), 2); err == nil || !strings.Contains(err.Error(), "1 of 2") {
-		t.Errorf("one that never ends: %v", err)
-	}
-}
-
-// listening is a phase that has begun a and b.
-func listening(t *testing.T) *listener {
-	l := (&client{}).listen(2)
-	for _, key := range []string{"a", "b"} {
-		if err := l.begin(t.Context(), key, time.Time{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return l
-}
-
 func TestAFactTellsWhenItsTimerWasDue(t *testing.T) {
 	at, err := due([]byte(`{"payload":{"due":"2026-01-02T03:04:05.006Z"}}`))
 	if err != nil || !at.Equal(time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edda/internal/subprocess"
+	"edda/internal/harness"
 	"edda/stream"
 	"edda/stream/kv"
 )
@@ -35,15 +35,15 @@ func (r *run) backlog(name, phase string, others int) (err error) {
 		return err
 	}
 	if others > 0 {
-		if err := r.crowd(filepath.Join(s.data, "store"), !r.chosen("W6")); err != nil {
+		if err := r.crowd(filepath.Join(s.Data, "store"), !r.chosen("W6")); err != nil {
 			return err
 		}
 	}
-	waiting, err := r.publishEvents(filepath.Join(s.data, "nats"))
+	waiting, err := r.publishEvents(filepath.Join(s.Data, "nats"))
 	if err != nil {
 		return err
 	}
-	if err := s.start(r.ctx); err != nil {
+	if err := s.StartReady(r.ctx, startFor); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
@@ -83,11 +83,11 @@ func (r *run) publishEvents(dir string) (t traffic, err error) {
 	shuffled := rand.New(rand.NewPCG(1, 2)).Perm(r.Events)
 	for _, i := range shuffled {
 		key := fmt.Sprintf("%sE%d", otherKey(i*max(r.Others/r.Events, 1)), i)
-		if err := publish(js, "OrderPlaced", key, order(key, false)); err != nil {
+		if err := harness.Publish(js, "Order", key, "OrderPlaced", order(key, false)); err != nil {
 			return t, err
 		}
 	}
-	if err := allStored(r.ctx, js); err != nil {
+	if err := harness.Stored(r.ctx, js); err != nil {
 		return t, err
 	}
 	return streams(r.ctx, js), nil
@@ -100,13 +100,13 @@ func (r *run) work(s *server, name, phase string, others int) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := connect(s.nats)
+	c, err := harness.Connect(s.NATS)
 	if err != nil {
 		return nil, m.drop(err)
 	}
-	defer c.nc.Close()
-	before := commandsIn(r.ctx, c.js)
-	if err := r.allCommands(c.js); err != nil {
+	defer c.Close()
+	before := commandsIn(r.ctx, c.JS)
+	if err := r.allCommands(c.JS); err != nil {
 		return nil, m.drop(err)
 	}
 	costs, err := m.end(max(r.Events-before, 1))
@@ -116,13 +116,13 @@ func (r *run) work(s *server, name, phase string, others int) (*Result, error) {
 	if err := s.settled(r.ctx, r.Events+others, "one", "running"); err != nil {
 		return nil, err
 	}
-	after, err := s.counters(r.ctx)
+	after, err := s.Counters(r.ctx)
 	if err != nil {
 		return nil, err
 	}
 	costs.count(r.Events, nil, after) // since the start: some was done before it was ready
 	res := &Result{Workload: name, Phase: phase, Unit: "events", Count: r.Events, Costs: costs}
-	res.Rate, res.traffic, err = commandRate(r.ctx, c.js, r.Events)
+	res.Rate, res.traffic, err = commandRate(r.ctx, c.JS, r.Events)
 	return res, err
 }
 
@@ -139,7 +139,7 @@ const commandStream = "WORKFLOW_COMMANDS"
 // allCommands waits until every event's command is in the stream.
 func (r *run) allCommands(js jetstream.JetStream) error {
 	most, last := 0, time.Now()
-	return subprocess.Poll(r.ctx, fmt.Sprintf("%d commands to be published", r.Events), func() error {
+	return harness.Poll(r.ctx, fmt.Sprintf("%d commands to be published", r.Events), func() error {
 		n := commandsIn(r.ctx, js)
 		if n > most {
 			most, last = n, time.Now()
@@ -149,7 +149,7 @@ func (r *run) allCommands(js jetstream.JetStream) error {
 		}
 		err := fmt.Errorf("%d are", n)
 		if time.Since(last) > idleFor {
-			return subprocess.Fatal(err)
+			return harness.Fatal(err)
 		}
 		return err
 	})
@@ -162,7 +162,7 @@ func commandRate(ctx context.Context, js jetstream.JetStream, n int) (float64, t
 	if err != nil {
 		return 0, traffic{}, err
 	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+"command.>"))
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter("tenant.default.command.>"))
 	if err != nil {
 		return 0, traffic{}, err
 	}

@@ -18,6 +18,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda/internal/datasync"
+	"edda/internal/harness"
 	"edda/stream/kv"
 )
 
@@ -337,7 +338,7 @@ func pour(ctx context.Context, js jetstream.JetStream, name string, n, size int)
 			return err
 		}
 	}
-	return allStored(ctx, js)
+	return harness.Stored(ctx, js)
 }
 
 // drain fetches and acknowledges n messages. It gives up where none comes within

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"edda/internal/scrape"
+	"edda/internal/harness"
 )
 
 // meter measures what the processes use while something is done.
@@ -26,7 +26,7 @@ type reading struct {
 	at                      time.Time
 	server, effects, client usage
 	machine                 time.Duration // CPU time of everything that runs there
-	counters                scrape.Counters
+	counters                harness.Counters
 }
 
 // measure begins to measure a phase.
@@ -46,7 +46,7 @@ func (m *meter) read() (r reading, err error) {
 	if m.effects != nil {
 		r.effects = usageOf(m.effects.PID())
 	}
-	r.counters, err = m.s.counters(m.r.ctx)
+	r.counters, err = m.s.Counters(m.r.ctx)
 	return r, err
 }
 
@@ -116,7 +116,7 @@ func cost(n int, before, after reading, nats float64, memory int64, stages []Sta
 }
 
 // count takes what the store counted in between, for n operations.
-func (c *Costs) count(n int, before, after scrape.Counters) {
+func (c *Costs) count(n int, before, after harness.Counters) {
 	c.commits, c.bytes = after.Sum(commits)-before.Sum(commits), after.Sum(commitBytes)-before.Sum(commitBytes)
 	c.Commits, c.StoreBytes = each(float64(c.commits), n), each(float64(c.bytes), n)
 	c.Fsyncs = each(float64(after.Sum(syncs)-before.Sum(syncs)), n)

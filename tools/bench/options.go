@@ -149,7 +149,7 @@ const (
 	// startFor bounds how long a process may take to be ready; a file of
 	// millions of instances is read meanwhile.
 	startFor = 2 * time.Minute
-	// idleFor bounds how long nothing at all may end while something should.
+	// idleFor bounds how long no command may be published while some should.
 	idleFor = time.Minute
 	// settleFor bounds how long the outbox may lag behind the last fact.
 	settleFor = time.Minute

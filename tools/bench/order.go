@@ -3,11 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"edda/internal/backoff"
+	"edda/internal/harness"
 )
 
 // orderBytes is the size of an order's payload.
@@ -23,11 +25,12 @@ func order(id string, decline bool) []byte {
 // bout is the server, the effect server and a client, for W1 or W2.
 type bout struct {
 	*run
+	harness.Stops
 	name    string
 	decline bool
 	effects *effectServer
 	server  *server
-	client  *client
+	client  *harness.Client
 	sent    int // orders so far
 }
 
@@ -46,13 +49,8 @@ func (b *bout) statuses() []string {
 	return []string{"done"}
 }
 
-// open starts everything; close ends what was started.
-func (b *bout) open() (err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.close())
-		}
-	}()
+// open starts everything. Stop ends it, also where open fails.
+func (b *bout) open() error {
 	dir, err := b.folder(b.name)
 	if err != nil {
 		return err
@@ -60,34 +58,25 @@ func (b *bout) open() (err error) {
 	if b.effects, err = b.startEffects(); err != nil {
 		return err
 	}
+	b.Add(b.effects.Stop)
 	if b.server, err = b.startServer(dir, "order.yaml", "EFFECTS", b.effects.url); err != nil {
 		return err
 	}
-	b.client, err = connect(b.server.nats)
-	return err
-}
-
-func (b *bout) close() error {
-	var errs []error
-	if b.client != nil {
-		b.client.nc.Close()
+	b.Add(b.server.Stop)
+	if b.client, err = harness.Connect(b.server.NATS); err != nil {
+		return err
 	}
-	if b.server != nil && b.server.Process != nil {
-		errs = append(errs, b.server.Stop())
-	}
-	if b.effects != nil {
-		errs = append(errs, b.effects.Stop())
-	}
-	return errors.Join(errs...)
+	b.Add(b.client.Close)
+	return nil
 }
 
 // orders is W1.
 func (r *run) orders() (err error) {
 	b := &bout{run: r, name: "W1"}
+	defer func() { err = errors.Join(err, b.Stop()) }()
 	if err := b.open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
 	if err := b.warm(); err != nil {
 		return err
 	}
@@ -111,10 +100,10 @@ func (r *run) orders() (err error) {
 // declined is W2.
 func (r *run) declined() (err error) {
 	b := &bout{run: r, name: "W2", decline: true}
+	defer func() { err = errors.Join(err, b.Stop()) }()
 	if err := b.open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
 	if err := b.warm(); err != nil {
 		return err
 	}
@@ -186,29 +175,30 @@ func (b *bout) phase(phase string, n, concurrency int, rate float64) (*Result, e
 	}
 	before := b.messages()
 	prefix := b.name + strings.ReplaceAll(phase, " ", "")
-	l := b.client.listen(concurrency)
+	l := b.client.Listen(concurrency)
 	began := time.Now()
 	late, err := b.send(l, prefix, n, rate, began)
 	if err != nil {
 		return nil, m.drop(err)
 	}
 	b.sent += n
-	if err := l.await(b.ctx, n); err != nil {
+	if err := l.Await(b.ctx, n, nil); err != nil {
 		return nil, m.drop(errors.Join(err, b.check(prefix, n)))
 	}
-	if err := errors.Join(b.client.stored(b.ctx), b.server.settled(b.ctx, b.sent, "order", b.statuses()...), b.check(prefix, n)); err != nil {
+	if err := errors.Join(b.client.Stored(b.ctx), b.server.settled(b.ctx, b.sent, "order", b.statuses()...), b.check(prefix, n)); err != nil {
 		return nil, m.drop(err)
 	}
 	costs, err := m.end(n)
 	if err != nil {
 		return nil, err
 	}
+	took, _, last := l.Took()
 	return &Result{Workload: b.name, Phase: phase, Unit: "instances", Count: n, Concurrency: concurrency, Offered: rate,
-		Rate: perSecond(n, l.last.Sub(began)), Latency: summarize(l.times), SentLate: summarize(late), Costs: costs, traffic: b.messages().since(before)}, nil
+		Rate: perSecond(n, last.Sub(began)), Latency: summarize(slices.Collect(maps.Values(took))), SentLate: summarize(late), Costs: costs, traffic: b.messages().since(before)}, nil
 }
 
 // send tells, of orders at a rate, how late each was sent.
-func (b *bout) send(l *listener, prefix string, n int, rate float64, began time.Time) (late []time.Duration, err error) {
+func (b *bout) send(l *harness.Ends, prefix string, n int, rate float64, began time.Time) (late []time.Duration, err error) {
 	for i := range n {
 		due := began
 		if rate > 0 {
@@ -218,10 +208,10 @@ func (b *bout) send(l *listener, prefix string, n int, rate float64, began time.
 			}
 		}
 		key := fmt.Sprintf("%s-%07d", prefix, i)
-		if err := l.begin(b.ctx, key, due); err != nil {
+		if err := l.Begin(b.ctx, key, due); err != nil {
 			return nil, err
 		}
-		if err := b.client.publish("OrderPlaced", key, order(key, b.decline)); err != nil {
+		if err := b.client.Publish("Order", key, "OrderPlaced", order(key, b.decline)); err != nil {
 			return nil, err
 		}
 		if rate > 0 {
@@ -241,7 +231,7 @@ func (b *bout) check(prefix string, n int) error {
 }
 
 // messages are what lies in the streams.
-func (b *bout) messages() traffic { return streams(b.ctx, b.client.js) }
+func (b *bout) messages() traffic { return streams(b.ctx, b.client.JS) }
 
 // floors does the same calls, bytes and messages without an engine.
 func (b *bout) floors(full, alone *Result) error {

@@ -13,7 +13,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda"
-	"edda/internal/subprocess"
+	"edda/internal/harness"
 	"edda/internal/testkit"
 	"edda/store"
 )
@@ -31,8 +31,8 @@ func (r *run) restart() error {
 	if err != nil {
 		return err
 	}
-	s.extra = []string{"--gateway", "http://127.0.0.1:9"} // nobody answers there: what is queued stays
-	file := filepath.Join(s.data, "store")
+	s.Args = []string{"--gateway", "http://127.0.0.1:9"} // nobody answers there: what is queued stays
+	file := filepath.Join(s.Data, "store")
 	if err := r.fillRestart(file); err != nil {
 		return err
 	}
@@ -85,13 +85,15 @@ func (r *run) startOnce(s *server) (took time.Duration, _ *Costs, err error) {
 	if err := s.Start(); err != nil {
 		return 0, nil, err
 	}
-	if err := quickly(r.ctx, func() error { return subprocess.Ready(s.api + "/ready") }); err != nil {
+	ctx, cancel := context.WithTimeout(r.ctx, startFor)
+	defer cancel()
+	if err := harness.PollEvery(ctx, readyEvery, "a restart", harness.Ready(ctx, s.API+"/ready")); err != nil {
 		return 0, nil, errors.Join(err, s.Stop())
 	}
 	took = time.Since(began)
 	defer func() { err = errors.Join(err, s.Stop()) }()
 	used := usageOf(s.PID())
-	c, err := s.counters(r.ctx)
+	c, err := s.Counters(r.ctx)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -100,25 +102,6 @@ func (r *run) startOnce(s *server) (took time.Duration, _ *Costs, err error) {
 		return 0, nil, fmt.Errorf("after a restart there are %d instances and %d rows, want %d and %d", got, rows, want, r.Rows)
 	}
 	return took, &Costs{Engine: used.cpu.Seconds() * 1000, Anonymous: anonymous(s.PID())}, nil
-}
-
-// quickly tries again at once, as a start is short.
-func quickly(ctx context.Context, try func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, startFor)
-	defer cancel()
-	tick := time.NewTicker(readyEvery)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		}
-	}
 }
 
 // checkTimers counts the timers in the file, once nobody has it open.

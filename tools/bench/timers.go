@@ -1,12 +1,15 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"edda/internal/backoff"
-	"edda/internal/subprocess"
+	"edda/internal/harness"
 )
 
 const (
@@ -20,7 +23,7 @@ const (
 type ring struct {
 	*run
 	server *server
-	client *client
+	client *harness.Client
 	armed  int // instances so far
 }
 
@@ -35,10 +38,10 @@ func (r *run) timers() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.server.Stop()) }()
-	if w.client, err = connect(w.server.nats); err != nil {
+	if w.client, err = harness.Connect(w.server.NATS); err != nil {
 		return err
 	}
-	defer w.client.nc.Close()
+	defer w.client.Close()
 	rate, err := w.burst()
 	if err != nil {
 		return err
@@ -56,7 +59,7 @@ func (w *ring) burst() (rate float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	before := streams(w.ctx, w.client.js)
+	before := streams(w.ctx, w.client.JS)
 	l := w.listen(w.After)
 	began := time.Now()
 	if err := w.arm(l, "W3burst", "Armed", w.Timers, 0, onlyKey); err != nil {
@@ -67,7 +70,7 @@ func (w *ring) burst() (rate float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	arming := &Result{Workload: "W3", Phase: "arming", Unit: "timers", Count: w.Timers, Rate: perSecond(w.Timers, took), Costs: costs, traffic: streams(w.ctx, w.client.js).since(before)}
+	arming := &Result{Workload: "W3", Phase: "arming", Unit: "timers", Count: w.Timers, Rate: perSecond(w.Timers, took), Costs: costs, traffic: streams(w.ctx, w.client.JS).since(before)}
 	w.add(arming)
 	if err := w.rung(l, w.Timers, fmt.Sprintf("due as fast as armed, after %v", w.After), began.Add(w.After)); err != nil {
 		return 0, err
@@ -87,9 +90,9 @@ func (w *ring) steady() error {
 }
 
 // listen hears how late timers ring that are set to a time.
-func (w *ring) listen(after time.Duration) *listener {
-	l := w.client.listen(0)
-	l.from, l.idle = due, idleFor+after
+func (w *ring) listen(after time.Duration) *harness.Ends {
+	l := w.client.Listen(0)
+	l.From, l.Idle = due, l.Idle+after
 	return l
 }
 
@@ -97,7 +100,7 @@ func onlyKey(key string) []byte { return fmt.Appendf(nil, `{"order_id":%q}`, key
 
 // arm sends the events, at a rate unless that is 0, and returns when all of them
 // are applied.
-func (w *ring) arm(l *listener, prefix, event string, n int, rate float64, payload func(key string) []byte) error {
+func (w *ring) arm(l *harness.Ends, prefix, event string, n int, rate float64, payload func(key string) []byte) error {
 	began := time.Now()
 	for i := range n {
 		if rate > 0 {
@@ -106,19 +109,19 @@ func (w *ring) arm(l *listener, prefix, event string, n int, rate float64, paylo
 			}
 		}
 		key := fmt.Sprintf("%s-%07d", prefix, i)
-		if err := l.begin(w.ctx, key, time.Time{}); err != nil {
+		if err := l.Begin(w.ctx, key, time.Time{}); err != nil {
 			return err
 		}
-		if err := w.client.publish(event, key, payload(key)); err != nil {
+		if err := w.client.Publish("Order", key, event, payload(key)); err != nil {
 			return err
 		}
 	}
 	w.armed += n
-	if err := w.client.stored(w.ctx); err != nil {
+	if err := w.client.Stored(w.ctx); err != nil {
 		return err
 	}
-	return subprocess.Poll(w.ctx, fmt.Sprintf("%d timers to be armed", n), func() error {
-		c, err := w.server.counters(w.ctx)
+	return harness.Poll(w.ctx, fmt.Sprintf("%d timers to be armed", n), func() error {
+		c, err := w.server.Counters(w.ctx)
 		if got := c.Sum("edda_instances", `saga="wake"`); err == nil && got < w.armed {
 			return fmt.Errorf("%d instances", got)
 		}
@@ -128,7 +131,7 @@ func (w *ring) arm(l *listener, prefix, event string, n int, rate float64, paylo
 
 // rung waits until all have rung, and adds how late they were. The first of them
 // was due at the earliest at a time.
-func (w *ring) rung(l *listener, n int, phase string, first time.Time) error {
+func (w *ring) rung(l *harness.Ends, n int, phase string, first time.Time) error {
 	if err := backoff.Wait(w.ctx, time.Until(first.Add(-time.Second))); err != nil {
 		return err
 	}
@@ -136,7 +139,7 @@ func (w *ring) rung(l *listener, n int, phase string, first time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := l.await(w.ctx, n); err != nil {
+	if err := l.Await(w.ctx, n, nil); err != nil {
 		return m.drop(err)
 	}
 	if err := w.server.settled(w.ctx, w.armed, "wake", "done"); err != nil {
@@ -146,7 +149,8 @@ func (w *ring) rung(l *listener, n int, phase string, first time.Time) error {
 	if err != nil {
 		return err
 	}
-	w.add(&Result{Workload: "W3", Phase: phase, Unit: "timers", Count: n, Rate: perSecond(n, l.last.Sub(l.first)), Latency: summarize(l.times), Costs: costs})
+	took, firstRung, last := l.Took()
+	w.add(&Result{Workload: "W3", Phase: phase, Unit: "timers", Count: n, Rate: perSecond(n, last.Sub(firstRung)), Latency: summarize(slices.Collect(maps.Values(took))), Costs: costs})
 	return nil
 }
 
@@ -165,4 +169,20 @@ func (w *ring) together(rate float64) error {
 		return fmt.Errorf("the last timer was armed %v after it was due: the machine is too slow for %d at once", late, w.Together)
 	}
 	return w.rung(l, w.Together, fmt.Sprintf("%d due at once", w.Together), at)
+}
+
+// due reads when a timer was due from the fact that it rang.
+func due(data []byte) (time.Time, error) {
+	var fact struct {
+		Payload struct {
+			Due time.Time `json:"due"`
+		} `json:"payload"`
+	}
+	if err := json.Unmarshal(data, &fact); err != nil {
+		return time.Time{}, err
+	}
+	if fact.Payload.Due.IsZero() {
+		return time.Time{}, errors.New("it does not say when the timer was due")
+	}
+	return fact.Payload.Due, nil
 }

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"edda/internal/scrape"
+	"edda/internal/harness"
 )
 
 // books holds the records about a flow from all systems and scripts.
@@ -23,7 +23,7 @@ type books struct {
 	far      []object // the jobs that the supervisor has
 	ledger   ledger   // what the scripts wrote down
 
-	coordinator, runner, mycelium scrape.Counters
+	coordinator, runner, mycelium harness.Counters
 }
 
 // read opens all books of a flow.
@@ -98,9 +98,9 @@ func (l ledger) before(first, second uint32) bool {
 // scrape reads the counters of the processes.
 func (b *books) scrape(ctx context.Context, p ports) error {
 	var errs []error
-	for port, into := range map[int]*scrape.Counters{p.coordinator: &b.coordinator, p.runner: &b.runner, p.myceliumMetrics: &b.mycelium} {
+	for port, into := range map[int]*harness.Counters{p.coordinator: &b.coordinator, p.runner: &b.runner, p.myceliumMetrics: &b.mycelium} {
 		var err error
-		*into, err = scrape.Read(ctx, url(port)+"/metrics")
+		*into, err = harness.Scrape(ctx, url(port)+"/metrics")
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

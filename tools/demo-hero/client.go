@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"edda/internal/subprocess"
+	"edda/internal/harness"
 )
 
 // caller calls a method of the coordinator.
@@ -46,7 +46,7 @@ func calls(ctx context.Context, url string) caller {
 		case err != nil:
 			return fmt.Errorf("%s: %s: %w", method, resp.Status, err)
 		case a.Error != nil:
-			return subprocess.Fatal(fmt.Errorf("%s: %d %s %s", method, a.Error.Code, a.Error.Message, a.Error.Data))
+			return harness.Fatal(fmt.Errorf("%s: %d %s %s", method, a.Error.Code, a.Error.Message, a.Error.Data))
 		case result == nil:
 			return nil
 		}

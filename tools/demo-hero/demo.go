@@ -9,11 +9,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 
-	"edda/internal/subprocess"
+	"edda/internal/harness"
 	"edda/stream/kv"
 )
 
@@ -22,30 +23,43 @@ type run struct {
 	Options
 	dir   string
 	ports ports
-	stops []func() error // newest last
+	stops harness.Stops
 
 	redisIs     string // which one it is, for people
 	near, far   side   // the Redis of the coordinator, and that of the supervisor
 	key         string // of the node that the supervisor is behind
-	coordinator *subprocess.Process
-	runner      *subprocess.Process
+	coordinator *harness.Process
+	runner      *harness.Process
 	call        caller
 }
+
+const (
+	// startFor bounds how long a process may take to be ready. A runner that was
+	// killed waits until its last heartbeat has expired.
+	startFor = 40 * time.Second
+	// settleFor bounds how long the books may lag behind the flow's end: its last
+	// result message, and counters.
+	settleFor = 10 * time.Second
+	// callFor bounds one call.
+	callFor = 20 * time.Second
+	// workers is how many scripts the runner runs at once, however few processors
+	// there are: they mostly sleep.
+	workers = "4"
+)
 
 // secret is what the router tells the supervisor.
 const secret = "the demo's own secret"
 
 // Run runs the demo. The error says which checks failed.
 func Run(ctx context.Context, o Options) (err error) {
-	o = o.withDefaults()
-	if o.Edda, err = subprocess.Binary(o.Edda); err != nil {
+	if o.Edda, err = harness.Binary(o.Edda); err != nil {
 		return err
 	}
 	asked := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("the demo may take %s", o.Timeout))
 	defer cancel()
 	r := &run{Options: o}
-	defer func() { err = errors.Join(err, r.close()) }()
+	defer func() { err = errors.Join(err, r.stops.Stop()) }()
 	err = r.play(ctx)
 	if asked.Err() != nil {
 		return errors.New("interrupted; everything that was started is stopped")
@@ -63,23 +77,30 @@ func (r *run) play(ctx context.Context) error {
 	return r.secondAct(ctx)
 }
 
-// close stops all parts, the newest first.
-func (r *run) close() error {
-	var errs []error
-	for i := len(r.stops) - 1; i >= 0; i-- {
-		errs = append(errs, r.stops[i]())
-	}
-	return errors.Join(errs...)
-}
-
 func (r *run) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
+// process prepares a process that logs to a file in the folder. It has its own process
+// group, so that Ctrl-C reaches only the demo, which then stops it in order.
+func (r *run) process(name, program string, env []string, args ...string) *harness.Process {
+	return harness.New("the "+name, filepath.Join(r.dir, name+".log"), func() *exec.Cmd {
+		cmd := exec.Command(program, args...)
+		cmd.Dir, cmd.Env = r.dir, harness.Environ(env...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		return cmd
+	})
+}
+
+// edda prepares a process of the binary under test.
+func (r *run) edda(name string, env []string, args ...string) *harness.Process {
+	return r.process(name, r.Edda, env, args...)
+}
+
 // begin starts a process and stops it at the end of the demo.
-func (r *run) begin(p *subprocess.Process) error {
+func (r *run) begin(p *harness.Process) error {
 	if err := p.Start(); err != nil {
 		return err
 	}
-	r.stops = append(r.stops, p.Stop)
+	r.stops.Add(p.Stop)
 	return nil
 }
 
@@ -91,7 +112,7 @@ func (r *run) open(ctx context.Context) (err error) {
 	if r.dir, err = os.MkdirTemp("", "edda-demo-hero-"); err != nil {
 		return fmt.Errorf("make a folder for the demo: %w", err)
 	}
-	r.stops = append(r.stops, r.cleanUp)
+	r.stops.Add(r.cleanUp)
 	if r.ports, err = freePorts(); err != nil {
 		return err
 	}
@@ -132,7 +153,7 @@ func (r *run) openMycelium(ctx context.Context) error {
 			return errors.New("it has not told its keys yet")
 		}
 		r.key = found[1]
-		return says(ctx, url(r.ports.myceliumMetrics)+"/health")()
+		return harness.Ready(ctx, url(r.ports.myceliumMetrics)+"/health")()
 	})
 }
 
@@ -143,7 +164,7 @@ func (r *run) openRoles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.stops = append(r.stops, func() error { nats.Close(); return nil })
+	r.stops.Add(func() error { nats.Close(); return nil })
 	r.coordinator = r.edda("coordinator", nil, "run", "--role", "coordinator", "--addr", address(r.ports.coordinator), "--data", filepath.Join(r.dir, "data-coordinator"),
 		"--nats-url", nats.URL(), "--redis-addr", address(r.ports.redis[0]), "--mycelium-port", strconv.Itoa(r.ports.mycelium),
 		"--api-http-port", strconv.Itoa(r.ports.rpc), "--api-ws-port", strconv.Itoa(r.ports.ws))
@@ -152,7 +173,7 @@ func (r *run) openRoles(ctx context.Context) error {
 	}, "run", "--role", "runner", "--addr", address(r.ports.runner), "--data", filepath.Join(r.dir, "data-runner"),
 		"--redis-addr", address(r.ports.redis[1]), "--mycelium-port", strconv.Itoa(r.ports.mycelium+1))
 	r.call = calls(ctx, url(r.ports.rpc))
-	for _, p := range []*subprocess.Process{r.coordinator, r.runner} {
+	for _, p := range []*harness.Process{r.coordinator, r.runner} {
 		if err := r.begin(p); err != nil {
 			return err
 		}
@@ -161,10 +182,10 @@ func (r *run) openRoles(ctx context.Context) error {
 }
 
 func (r *run) rolesReady(ctx context.Context) error {
-	if err := r.coordinator.Until(ctx, startFor, says(ctx, url(r.ports.coordinator)+"/ready")); err != nil {
+	if err := r.coordinator.Until(ctx, startFor, harness.Ready(ctx, url(r.ports.coordinator)+"/ready")); err != nil {
 		return err
 	}
-	return r.runner.Until(ctx, startFor, says(ctx, url(r.ports.runner)+"/ready"))
+	return r.runner.Until(ctx, startFor, harness.Ready(ctx, url(r.ports.runner)+"/ready"))
 }
 
 func (r *run) introduce() {
@@ -213,7 +234,7 @@ func (r *run) begins(p plan) error {
 func (r *run) draw(ctx context.Context, p plan) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(ctx, r.Edda, "hero", "flow", "show", "--watch", "--coordinator", url(r.ports.rpc),
 		strconv.Itoa(contextID), strconv.FormatUint(uint64(p.id), 10))
-	cmd.Env = clean(os.Environ())
+	cmd.Env = harness.Environ()
 	cmd.Stdout, cmd.Stderr = r.Out, r.Out
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("draw the flow: %w", err)
@@ -250,7 +271,7 @@ func (r *run) firstAct(ctx context.Context) error {
 func (r *run) approve(ctx context.Context, p plan) (finding, error) {
 	last := p.jobs[len(p.jobs)-1]
 	waited := finding{what: "2012 waits for " + approval, want: "waiting_for_prerequisites, then made ready [2012]"}
-	err := subprocess.Poll(ctx, "all but the last job to end", func() error {
+	err := harness.Poll(ctx, "all but the last job to end", func() error {
 		s, err := r.call.flow(p.id)
 		if err == nil && len(s.Completed) < len(p.jobs)-1 && !s.ended() {
 			return fmt.Errorf("%d of %d have", len(s.Completed), len(p.jobs))

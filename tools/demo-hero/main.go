@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -11,6 +12,15 @@ import (
 
 	"github.com/spf13/pflag"
 )
+
+// Options of a run.
+type Options struct {
+	Edda     string // the binary under test
+	Out      io.Writer
+	Timeout  time.Duration // of the whole run; an idle machine needs a quarter of two minutes
+	Keep     bool          // leaves the folder with data and logs behind, and says where it is
+	Embedded bool          // uses the Redis in this process even where redis-server is installed
+}
 
 func main() {
 	o := Options{Out: os.Stdout}

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
+
+	"edda/internal/harness"
 )
 
 const loopback = "127.0.0.1"
@@ -21,32 +22,25 @@ type ports struct {
 const restAbove = 100
 
 func freePorts() (p ports, err error) {
-	var held []net.Listener
-	defer func() {
-		for _, l := range held {
-			err = errors.Join(err, l.Close())
-		}
-	}()
-	for _, port := range []*int{&p.redis[0], &p.redis[1], &p.coordinator, &p.rpc, &p.ws, &p.runner, &p.myceliumMetrics} {
-		l, err := net.Listen("tcp", loopback+":0")
-		if err != nil {
-			return p, fmt.Errorf("find a free port: %w", err)
-		}
-		held = append(held, l)
-		*port = l.Addr().(*net.TCPAddr).Port
+	addrs, err := harness.FreeAddrs(7)
+	if err != nil {
+		return p, err
 	}
-	nodes, more, err := nodePorts()
-	p.mycelium, held = nodes, append(held, more...)
+	for i, port := range []*int{&p.redis[0], &p.redis[1], &p.coordinator, &p.rpc, &p.ws, &p.runner, &p.myceliumMetrics} {
+		if _, err := fmt.Sscanf(addrs[i], loopback+":%d", port); err != nil {
+			return p, err
+		}
+	}
+	p.mycelium, err = nodePorts()
 	return p, err
 }
 
 // nodePorts finds the first of the ports that the stand-in's two nodes need: two
 // in a row, and two more above.
-func nodePorts() (int, []net.Listener, error) {
+func nodePorts() (int, error) {
 	const tries = 50 // one in a few fails
 	var last error
 	for range tries {
-		var held []net.Listener
 		first := 0
 		for _, above := range []int{0, 1, restAbove, restAbove + 1} {
 			at := 0
@@ -57,17 +51,14 @@ func nodePorts() (int, []net.Listener, error) {
 			if last = err; err != nil {
 				break
 			}
-			held = append(held, l)
 			first = l.Addr().(*net.TCPAddr).Port - above
+			last = l.Close()
 		}
 		if last == nil {
-			return first, held, nil
-		}
-		for _, l := range held {
-			_ = l.Close() // it took nothing
+			return first, nil
 		}
 	}
-	return 0, nil, fmt.Errorf("find free ports for mycelium: %w", last)
+	return 0, fmt.Errorf("find free ports for mycelium: %w", last)
 }
 
 func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }

@@ -27,7 +27,7 @@ const clockEvery = 100 * time.Millisecond
 // the embedded one.
 func (r *run) openRedis(ctx context.Context, name string, port int) (side, error) {
 	s := side{name: name, client: redis.NewClient(&redis.Options{Addr: address(port), DB: contextID, Protocol: 2})}
-	r.stops = append(r.stops, s.client.Close)
+	r.stops.Add(s.client.Close)
 	program, err := exec.LookPath("redis-server")
 	if err != nil || r.Embedded {
 		r.redisIs = "embedded, in memory; install redis-server to see a real one"
@@ -38,7 +38,7 @@ func (r *run) openRedis(ctx context.Context, name string, port int) (side, error
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return s, err
 	}
-	p := r.subprocess(name, program, nil, "--bind", loopback, "--port", strconv.Itoa(port), "--dir", dir, "--save", "", "--appendonly", "yes", "--maxmemory-policy", "noeviction")
+	p := r.process(name, program, nil, "--bind", loopback, "--port", strconv.Itoa(port), "--dir", dir, "--save", "", "--appendonly", "yes", "--maxmemory-policy", "noeviction")
 	if err := r.begin(p); err != nil {
 		return s, err
 	}
@@ -66,7 +66,7 @@ func (r *run) embedRedis(port int) error {
 			}
 		}
 	}()
-	r.stops = append(r.stops, func() error {
+	r.stops.Add(func() error {
 		close(stop)
 		<-stopped
 		m.Close()

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"edda/internal/subprocess"
+	"edda/internal/harness"
 )
 
 // secondAct kills the coordinator and the runner during a flow, restarts them, and compares
@@ -23,11 +23,13 @@ func (r *run) secondAct(ctx context.Context) error {
 	if err := r.untilGates(ctx, p, 1); err != nil {
 		return err
 	}
-	if err := r.killBoth(); err != nil {
+	r.coordinator.Kill()
+	r.runner.Kill()
+	killed := time.Now()
+	if err := errors.Join(r.coordinator.Start(), r.runner.Start()); err != nil {
 		return err
 	}
-	killed := time.Now()
-	if err := r.raise(ctx); err != nil {
+	if err := r.rolesReady(ctx); err != nil {
 		return err
 	}
 	r.say("kill -9 at %.1f s; both are back at %.1f s (processes %d and %d)", killed.Sub(began).Seconds(), time.Since(began).Seconds(),
@@ -41,18 +43,6 @@ func (r *run) secondAct(ctx context.Context) error {
 	}
 	r.say("Flow %d took %.1f s and ended as if nothing had happened.", p.id, took.Seconds())
 	return nil
-}
-
-func (r *run) killBoth() error {
-	return errors.Join(r.coordinator.Kill(), r.runner.Kill())
-}
-
-// raise restarts the killed processes.
-func (r *run) raise(ctx context.Context) error {
-	if err := errors.Join(r.coordinator.Start(), r.runner.Start()); err != nil {
-		return err
-	}
-	return r.rolesReady(ctx)
 }
 
 // goOn draws the flow on, and lets the scripts that wait end once they all run for
@@ -74,7 +64,7 @@ func (r *run) goOn(ctx context.Context, p plan) error {
 
 // untilGates waits until the waiting scripts have started n times.
 func (r *run) untilGates(ctx context.Context, p plan, times int) error {
-	return subprocess.Poll(ctx, "2102 and 2103 to run", func() error {
+	return harness.Poll(ctx, "2102 and 2103 to run", func() error {
 		l, err := readLedger(r.work(p))
 		if err != nil {
 			return err
@@ -91,7 +81,7 @@ func (r *run) untilGates(ctx context.Context, p plan, times int) error {
 // overEarly returns a fatal error if the flow has already ended.
 func (r *run) overEarly(p plan) error {
 	if s, err := r.call.flow(p.id); err == nil && s.ended() {
-		return subprocess.Fatal(fmt.Errorf("flow %d is over: %s: %v", p.id, s.Status, s.Result))
+		return harness.Fatal(fmt.Errorf("flow %d is over: %s: %v", p.id, s.Status, s.Result))
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"edda/internal/subprocess"
+	"edda/internal/harness"
 )
 
 // finding is one thing that was checked.
@@ -29,7 +29,7 @@ func (r *run) verify(ctx context.Context, p plan, more func(books) []finding) er
 	ctx, cancel := context.WithTimeout(ctx, settleFor)
 	defer cancel()
 	var all []finding
-	err := subprocess.Poll(ctx, "the books to agree", func() error {
+	err := harness.Poll(ctx, "the books to agree", func() error {
 		b, err := r.read(ctx, p)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // An interrupted run says so, and leaves nothing behind.
@@ -14,7 +15,7 @@ func TestAnInterruptedRunLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out bytes.Buffer
-	err := Run(ctx, Options{Edda: "/bin/false", Out: &out, Embedded: true})
+	err := Run(ctx, Options{Edda: "/bin/false", Out: &out, Embedded: true, Timeout: time.Minute})
 	if err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("%v", err)
 	}

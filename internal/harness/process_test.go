@@ -1,4 +1,4 @@
-package subprocess
+package harness
 
 import (
 	"context"
@@ -46,9 +46,7 @@ func TestAKilledProcessIsStartedAgainAndStopped(t *testing.T) {
 			t.Fatal(err)
 		}
 		if times == 0 {
-			if err := p.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			p.Kill()
 			if err := p.Stop(); err != nil { // there is nothing to stop
 				t.Fatal(err)
 			}
@@ -79,5 +77,12 @@ func TestAPollEndsWhereTryingAgainDoesNotHelp(t *testing.T) {
 	cancel()
 	if err := Poll(ctx, "it", func() error { return broken }); !errors.Is(err, broken) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestNothingPointsTheSubprocessesElsewhere(t *testing.T) {
+	got := clean([]string{"PATH=/bin", "EDDA_REDIS=x", "NATS_URL=x", "REDIS_URL=x", "COORDINATOR_URL=x", "MYCELIUM_URL=x", "HOME=/"})
+	if strings.Join(got, " ") != "PATH=/bin HOME=/" {
+		t.Errorf("%v", got)
 	}
 }
