@@ -41,9 +41,9 @@ func byName(a, b ended) int {
 }
 
 func (r *run) callTable(ctx context.Context) {
-	doors, repeats := r.shop.Calls()
+	endpoints, repeats := r.shop.Calls()
 	calls, commands := 0, 0
-	for _, d := range doors {
+	for _, d := range endpoints {
 		if strings.HasPrefix(d.Path, "command ") {
 			commands += d.Calls
 			continue

@@ -25,8 +25,8 @@ type run struct {
 	uncrowded float64 // the rate of W4; 0 until then
 }
 
-// Run measures the workloads. The report holds what was measured also where the
-// error says what did not agree.
+// Run measures the workloads. The report holds all results, also where the error says
+// which counts did not agree.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	o, err = o.withDefaults()
 	if err != nil {
@@ -78,13 +78,13 @@ func (r *run) folder(name string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// add takes a result into the report.
+// add adds a result to the report.
 func (r *run) add(res *Result) {
 	r.report.Results = append(r.report.Results, res)
 	r.say("    %s: %s", res.Phase, res.line())
 }
 
-// load is the machine's load average over a minute, as /proc has it.
+// load returns the machine's load average over a minute from /proc; empty elsewhere.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -99,7 +99,7 @@ func newReport(o Options) *Report {
 		Short: o.Short, Sizes: o.Sizes, LoadBefore: load()}
 }
 
-// model is the processor's name, as /proc has it.
+// model returns the processor's name from /proc; empty elsewhere.
 func model() string {
 	text, _ := os.ReadFile("/proc/cpuinfo") // elsewhere it has no name
 	for line := range strings.Lines(string(text)) {

@@ -17,7 +17,7 @@ import (
 // maxCall bounds the body of one call, in bytes.
 const maxCall = 64 << 10
 
-// Effects is the effect server: it answers calls and writes down which.
+// Effects is the effect server. It answers calls and keeps a book of them.
 type Effects struct {
 	lose int
 
@@ -26,10 +26,10 @@ type Effects struct {
 	books map[string]Book
 }
 
-// Book is what was called in one phase, by effect.
+// Book holds the calls of one phase, by effect.
 type Book map[string]*Entry
 
-// Entry is one effect's calls. Calls and Keys are equal where no key was called
+// Entry counts one effect's calls. Calls and Keys are equal where no key was called
 // twice.
 type Entry struct {
 	Calls int `json:"calls"`
@@ -59,8 +59,8 @@ func ServeEffects(ctx context.Context, addr string, lose int) error {
 	return nil
 }
 
-// effect does what is asked for: it writes it down. The phase is the order's id
-// up to its last hyphen.
+// effect answers a call and writes it into the book of its phase. The phase is the
+// order's id up to its last hyphen.
 func (e *Effects) effect(w http.ResponseWriter, r *http.Request) {
 	var call struct {
 		Order   string `json:"order"`
@@ -114,8 +114,8 @@ func (e *Effects) book(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(book) // a client that has gone reads nothing
 }
 
-// agrees tells what differs from each of the effects having been called once for
-// each of n orders, and none besides.
+// agrees returns an error unless each of the effects was called once for each of n
+// orders, and no other effect was called.
 func (b Book) agrees(n int, effects ...string) error {
 	var errs []error
 	for _, name := range effects {

@@ -181,7 +181,7 @@ func commandRate(ctx context.Context, js jetstream.JetStream, n int) (float64, t
 	return perSecond(int(state.Msgs)-1, last.Time.Sub(first.Time)), traffic{Messages: int(state.Msgs), Bytes: int(state.Bytes)}, nil
 }
 
-// onceEach complains unless there are n subjects with one message each: a
+// onceEach returns an error unless there are n subjects with one message each. A
 // command's subject ends with its aggregate's id, which is the event's key.
 func onceEach(subjects map[string]uint64, n int) error {
 	again := 0

@@ -14,8 +14,8 @@ import (
 	"edda/store"
 )
 
-// others fills a store with the instances that are in the way of W5 and W6, once
-// a run, and tells its folder.
+// others fills a store with the other instances of W5 and W6, once a run, and returns
+// its folder.
 func (r *run) others() (dir string, err error) {
 	if r.filled != "" {
 		return r.filled, nil
@@ -43,13 +43,13 @@ func (r *run) one() (*saga.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return testkit.Compile("one.yaml", string(text))
+	return testkit.Compile(string(text))
 }
 
 func otherKey(i int) string { return fmt.Sprintf("O%08d", i) }
 
-// begun is the first transition of an instance; its work went out long ago unless
-// it is still to go.
+// begun returns the first transition of an instance, without its work unless that is
+// still to go out.
 func begun(set *saga.Set, event, key string, work bool) []edda.Transition {
 	ev := edda.Event{Kind: edda.KindEvent, ID: event + "-" + key, Tenant: "default", Type: event, AggregateType: "Order", AggregateID: key,
 		Time: time.Now().UTC(), Payload: order(key, false)}
@@ -83,11 +83,12 @@ func (r *run) crowd(to string, last bool) error {
 	return os.Rename(filled, to)
 }
 
-// page is how much is copied at once. A kernel that keeps what was written at once
-// as one would count all of it as written where bbolt changes a page in it.
+// page is how much is copied at once. A kernel that keeps one large write as one folio
+// counts all of it as written where bbolt changes a page in it.
 const page = 4096
 
-// copyFile copies a file and syncs it: else the server's first commit would.
+// copyFile copies a file and syncs it, because the server's first commit would pay for
+// the sync.
 func copyFile(to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {

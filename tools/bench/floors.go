@@ -68,7 +68,7 @@ func (res *Result) floorLatency(name string, l *Latency) {
 }
 
 // calls makes the calls of n orders with no engine at all.
-func (b *bout) calls(prefix string, n, concurrency int) (*Result, error) {
+func (b *orderRun) calls(prefix string, n, concurrency int) (*Result, error) {
 	transport := &http.Transport{MaxIdleConns: concurrency, MaxIdleConnsPerHost: concurrency}
 	defer transport.CloseIdleConnections()
 	c := &http.Client{Transport: transport}
@@ -101,7 +101,7 @@ func (b *bout) calls(prefix string, n, concurrency int) (*Result, error) {
 }
 
 // call makes the calls of one order, one after the other.
-func (b *bout) call(c *http.Client, key string) error {
+func (b *orderRun) call(c *http.Client, key string) error {
 	for _, effect := range b.called() {
 		body := fmt.Appendf(nil, `{"amount":2999,"decline":%t,"items":[{"price":1250,"quantity":2,"sku":"A-1"},{"price":499,"quantity":1,"sku":"B-7"}],"order":%q}`, b.decline && effect == "charge", key)
 		req, err := http.NewRequestWithContext(b.ctx, http.MethodPost, b.effects.url+"/effects/"+effect, bytes.NewReader(body))

@@ -11,7 +11,7 @@ import (
 	"edda/internal/harness"
 )
 
-// meter measures what the processes use while something is done.
+// meter measures what the processes use during a phase.
 type meter struct {
 	r       *run
 	s       *server
@@ -21,7 +21,7 @@ type meter struct {
 	profile string // file
 }
 
-// reading is everything that grows while work is done.
+// reading holds counters that grow during a phase.
 type reading struct {
 	at                      time.Time
 	server, effects, client usage
@@ -50,7 +50,7 @@ func (m *meter) read() (r reading, err error) {
 	return r, err
 }
 
-// end tells what n operations cost; call it once all of their work has settled.
+// end returns what n operations cost. Call it once all of their work has settled.
 func (m *meter) end(n int) (*Costs, error) {
 	after, err := m.read()
 	memory := m.memory.end()
@@ -79,14 +79,13 @@ type Costs struct {
 	// were put into the store, each per operation.
 	Written    float64 `json:"written_bytes"`
 	StoreBytes float64 `json:"store_bytes"`
-	// Commits of the store per operation, and its fsyncs: one of the log for each,
-	// and those of what is folded.
+	// Commits of the store per operation, and its fsyncs: one of the WAL for each commit,
+	// and those of flushes.
 	Commits float64 `json:"commits"`
 	Fsyncs  float64 `json:"fsyncs"`
 	// Anonymous is the most memory of the server process that is not of files.
 	Anonymous int64 `json:"peak_anonymous_bytes"`
-	// Besides is how many cores everything else on the machine kept busy: what it
-	// disturbed the measurement.
+	// Besides is how many cores everything else on the machine kept busy.
 	Besides float64 `json:"cores_busy_besides"`
 	Stages  []Stage `json:"stages,omitempty"`
 
@@ -115,7 +114,7 @@ func cost(n int, before, after reading, nats float64, memory int64, stages []Sta
 	return c
 }
 
-// count takes what the store counted in between, for n operations.
+// count sets what the store counted between two readings, for n operations.
 func (c *Costs) count(n int, before, after harness.Counters) {
 	c.commits, c.bytes = after.Sum(commits)-before.Sum(commits), after.Sum(commitBytes)-before.Sum(commitBytes)
 	c.Commits, c.StoreBytes = each(float64(c.commits), n), each(float64(c.bytes), n)
@@ -128,7 +127,7 @@ func (m *meter) drop(err error) error {
 	return errors.Join(err, tail(m.s))
 }
 
-// tail is the end of the server's log as an error, nil where it is empty.
+// tail returns the end of the server's log as an error; nil where it is empty.
 func tail(s *server) error {
 	if text := s.Tail(); text != "" {
 		return fmt.Errorf("the end of edda's log:\n%s", text)
@@ -136,7 +135,7 @@ func tail(s *server) error {
 	return nil
 }
 
-// timed is how long something takes.
+// timed returns how long a function takes.
 func timed(do func() error) (time.Duration, error) {
 	began := time.Now()
 	err := do()

@@ -22,8 +22,8 @@ func order(id string, decline bool) []byte {
 	return []byte(head + strings.Repeat("x", max(orderBytes-len(head)-len(tail), 0)) + tail)
 }
 
-// bout is the server, the effect server and a client, for W1 or W2.
-type bout struct {
+// orderRun is the server, the effect server and a client, for W1 or W2.
+type orderRun struct {
 	*run
 	harness.Stops
 	name    string
@@ -35,14 +35,14 @@ type bout struct {
 }
 
 // called are the effects of one order.
-func (b *bout) called() []string {
+func (b *orderRun) called() []string {
 	if b.decline {
 		return []string{"reserve", "charge", "release"}
 	}
 	return []string{"reserve", "charge", "ship"}
 }
 
-func (b *bout) statuses() []string {
+func (b *orderRun) statuses() []string {
 	if b.decline {
 		return []string{"undone", "failed"}
 	}
@@ -50,7 +50,7 @@ func (b *bout) statuses() []string {
 }
 
 // open starts everything. Stop ends it, also where open fails.
-func (b *bout) open() error {
+func (b *orderRun) open() error {
 	dir, err := b.folder(b.name)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (b *bout) open() error {
 
 // orders is W1.
 func (r *run) orders() (err error) {
-	b := &bout{run: r, name: "W1"}
+	b := &orderRun{run: r, name: "W1"}
 	defer func() { err = errors.Join(err, b.Stop()) }()
 	if err := b.open(); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (r *run) orders() (err error) {
 
 // declined is W2.
 func (r *run) declined() (err error) {
-	b := &bout{run: r, name: "W2", decline: true}
+	b := &orderRun{run: r, name: "W2", decline: true}
 	defer func() { err = errors.Join(err, b.Stop()) }()
 	if err := b.open(); err != nil {
 		return err
@@ -120,13 +120,13 @@ func (r *run) declined() (err error) {
 }
 
 // warm sends the first orders, which are slower than all others.
-func (b *bout) warm() error {
+func (b *orderRun) warm() error {
 	_, err := b.phase("warm", b.Probe/2, b.Concurrency[0], 0)
 	return err
 }
 
 // search finds the concurrency to load it with.
-func (b *bout) search() (int, error) {
+func (b *orderRun) search() (int, error) {
 	var rates []float64
 	for _, c := range b.Concurrency {
 		res, err := b.phase(fmt.Sprintf("probe%d", c), max(b.Probe, 2*c), c, 0)
@@ -148,7 +148,7 @@ func enough(rates []float64) int {
 	return slices.IndexFunc(rates, func(r float64) bool { return r >= nearly*slices.Max(rates) })
 }
 
-func (b *bout) closed(phase string, n, concurrency int) (*Result, error) {
+func (b *orderRun) closed(phase string, n, concurrency int) (*Result, error) {
 	res, err := b.phase(phase, n, concurrency, 0)
 	if err == nil {
 		b.add(res)
@@ -158,7 +158,7 @@ func (b *bout) closed(phase string, n, concurrency int) (*Result, error) {
 
 // half sends orders at a rate, whether or not those before have ended, and times
 // each from when it was due.
-func (b *bout) half(rate float64) (*Result, error) {
+func (b *orderRun) half(rate float64) (*Result, error) {
 	res, err := b.phase("half load", max(int(rate*b.Open.Seconds()), 1), 0, rate)
 	if err == nil {
 		b.add(res)
@@ -168,7 +168,7 @@ func (b *bout) half(rate float64) (*Result, error) {
 
 // phase sends n orders, in a closed loop or at a rate, and holds the effect
 // server's book and the instances against what was sent.
-func (b *bout) phase(phase string, n, concurrency int, rate float64) (*Result, error) {
+func (b *orderRun) phase(phase string, n, concurrency int, rate float64) (*Result, error) {
 	m, err := b.measure(b.server, b.effects, b.name+" "+phase)
 	if err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (b *bout) phase(phase string, n, concurrency int, rate float64) (*Result, e
 }
 
 // send tells, of orders at a rate, how late each was sent.
-func (b *bout) send(l *harness.Ends, prefix string, n int, rate float64, began time.Time) (late []time.Duration, err error) {
+func (b *orderRun) send(l *harness.Ends, prefix string, n int, rate float64, began time.Time) (late []time.Duration, err error) {
 	for i := range n {
 		due := began
 		if rate > 0 {
@@ -222,7 +222,7 @@ func (b *bout) send(l *harness.Ends, prefix string, n int, rate float64, began t
 }
 
 // check holds the effect server's book against the orders.
-func (b *bout) check(prefix string, n int) error {
+func (b *orderRun) check(prefix string, n int) error {
 	book, err := b.effects.book(b.ctx, prefix)
 	if err != nil {
 		return err
@@ -231,10 +231,10 @@ func (b *bout) check(prefix string, n int) error {
 }
 
 // messages are what lies in the streams.
-func (b *bout) messages() traffic { return streams(b.ctx, b.client.JS) }
+func (b *orderRun) messages() traffic { return streams(b.ctx, b.client.JS) }
 
 // floors does the same calls, bytes and messages without an engine.
-func (b *bout) floors(full, alone *Result) error {
+func (b *orderRun) floors(full, alone *Result) error {
 	calls, err := b.calls("FloorA"+b.name, max(b.Instances/2, 1), min(full.Concurrency, maxCalls))
 	if err == nil {
 		full.floor(bareCalls, calls.Rate, calls.Costs)

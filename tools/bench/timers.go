@@ -19,8 +19,8 @@ const (
 	leadSpare = 2
 )
 
-// ring is the server and a client, for W3.
-type ring struct {
+// timerRun is the server and a client, for W3.
+type timerRun struct {
 	*run
 	server *server
 	client *harness.Client
@@ -33,7 +33,7 @@ func (r *run) timers() (err error) {
 	if err != nil {
 		return err
 	}
-	w := &ring{run: r}
+	w := &timerRun{run: r}
 	if w.server, err = r.startServer(dir, "timer.yaml", "AFTER", r.After.String()); err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (r *run) timers() (err error) {
 
 // burst arms timers as fast as it goes, and waits for all of them: they are due
 // as fast as they were armed. It tells how many were armed in a second.
-func (w *ring) burst() (rate float64, err error) {
+func (w *timerRun) burst() (rate float64, err error) {
 	m, err := w.measure(w.server, nil, "W3 arming")
 	if err != nil {
 		return 0, err
@@ -80,7 +80,7 @@ func (w *ring) burst() (rate float64, err error) {
 
 // steady arms the timers over as long as they are set to, so that nearly all are
 // armed when the first is due.
-func (w *ring) steady() error {
+func (w *timerRun) steady() error {
 	l := w.listen(w.After)
 	began, rate := time.Now(), perSecond(w.Timers, w.After)
 	if err := w.arm(l, "W3steady", "Armed", w.Timers, rate, onlyKey); err != nil {
@@ -90,7 +90,7 @@ func (w *ring) steady() error {
 }
 
 // listen hears how late timers ring that are set to a time.
-func (w *ring) listen(after time.Duration) *harness.Ends {
+func (w *timerRun) listen(after time.Duration) *harness.Ends {
 	l := w.client.Listen(0)
 	l.From, l.Idle = due, l.Idle+after
 	return l
@@ -100,7 +100,7 @@ func onlyKey(key string) []byte { return fmt.Appendf(nil, `{"order_id":%q}`, key
 
 // arm sends the events, at a rate unless that is 0, and returns when all of them
 // are applied.
-func (w *ring) arm(l *harness.Ends, prefix, event string, n int, rate float64, payload func(key string) []byte) error {
+func (w *timerRun) arm(l *harness.Ends, prefix, event string, n int, rate float64, payload func(key string) []byte) error {
 	began := time.Now()
 	for i := range n {
 		if rate > 0 {
@@ -131,7 +131,7 @@ func (w *ring) arm(l *harness.Ends, prefix, event string, n int, rate float64, p
 
 // rung waits until all have rung, and adds how late they were. The first of them
 // was due at the earliest at a time.
-func (w *ring) rung(l *harness.Ends, n int, phase string, first time.Time) error {
+func (w *timerRun) rung(l *harness.Ends, n int, phase string, first time.Time) error {
 	if err := backoff.Wait(w.ctx, time.Until(first.Add(-time.Second))); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (w *ring) rung(l *harness.Ends, n int, phase string, first time.Time) error
 }
 
 // together sets timers to one instant, so far ahead that all are armed by then.
-func (w *ring) together(rate float64) error {
+func (w *timerRun) together(rate float64) error {
 	lead := leadLeast + time.Duration(leadSpare*float64(w.Together)/max(rate, 1)*float64(time.Second))
 	at := time.Now().Add(lead).UTC().Truncate(time.Millisecond)
 	l := w.listen(lead)
