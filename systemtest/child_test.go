@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"edda/internal/harness"
+	"edda/internal/testkit"
 	"edda/server"
 )
 
@@ -175,15 +176,7 @@ func until(t testing.TB, what string, holds func() bool) {
 
 func untilIn(t testing.TB, within time.Duration, what string, holds func() bool) {
 	t.Helper()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for deadline := time.After(within); !holds(); {
-		select {
-		case <-look.C:
-		case <-deadline:
-			t.Fatalf("%s: not within %v", what, within)
-		}
-	}
+	testkit.Until(t, within, what, holds)
 }
 
 // kill ends it as a power failure would.
