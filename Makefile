@@ -25,7 +25,7 @@ demo: build ## a thousand orders through a saga, then the books (needs only Go)
 	$(BIN)/edda demo
 
 demo-hero: build ## a dozen Python jobs through the Hero systems, killed in between (needs Go and python3)
-	$(BIN)/edda demo-hero
+	cd tools && $(GO) run ./demo-hero --edda ../$(BIN)/edda
 
 servers: ## what tests talk to: PostgreSQL, MariaDB and Redis; installs what is missing on Debian
 	@missing=; \
@@ -42,16 +42,19 @@ servers: ## what tests talk to: PostgreSQL, MariaDB and Redis; installs what is 
 	test -e $$policy || { $$as cp "$$off/policy" $$policy && trap "$$as rm -f $$policy; rm -rf $$off" EXIT; }; \
 	$$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing
 
+GO_TEST := $(GO) test -json -race -vet=off -toolexec "env $(THRIFT)" -timeout 25m
+
 # `make check` vets all of it, tests included, and more strictly than a test run does.
 # The tests of the whole system come first: they wait more than they compute, and the
-# others run meanwhile.
+# others run meanwhile. The module of the tools comes last; one line at the end counts both.
 test: servers $(BIN)/gotestsum ## every test, with the race detector; installs or finds what it needs
-	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname --format-hide-empty-pkg -- -race -vet=off -toolexec 'env $(THRIFT)' -timeout 25m ./systemtest ./...
+	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname --format-hide-empty-pkg --raw-command -- \
+		sh -c '$(GO_TEST) ./systemtest ./...; product=$$?; cd tools && $(GO_TEST) ./... && exit $$product'
 
 # What needs a server, Python or the binary is left to `make test`, and so is what costs minutes.
 # Not by -short: the property tests would try a fifth, too few for some to say anything.
-SLOW := cli effects/sqleffect hero/% internal/archtest internal/bench internal/demo internal/herodemo internal/realservers \
-	internal/costbudget internal/subprocess internal/shop store/wal systemtest systemtest/%
+SLOW := cli effects/sqleffect hero/% internal/archtest internal/demo internal/realservers \
+	internal/costbudget internal/harness internal/shop store/wal systemtest systemtest/%
 QUICK = $(filter-out $(addprefix edda/,$(SLOW)),$(shell $(GO) list ./...)) edda/hero/flow edda/hero/flowsaga
 
 quick: ## in less than a minute: the tests that need no server and no Python; `make test` runs all
@@ -78,16 +81,16 @@ crash: ## the torture: KILLS=240 kills at named points, faults, restarts under l
 
 check: $(BIN)/staticcheck ## formatting, vet, lint, architecture, and that no stage became dearer
 	@test -z "$$(gofmt -l . )" || { echo "not formatted, run gofmt -w:"; gofmt -l .; exit 1; }
-	$(THRIFT) $(GO) vet ./...
-	$(THRIFT) $(BIN)/staticcheck ./...
+	$(THRIFT) $(GO) vet ./... && cd tools && $(THRIFT) $(GO) vet ./...
+	$(THRIFT) $(BIN)/staticcheck ./... && cd tools && $(THRIFT) ../$(BIN)/staticcheck ./...
 	$(GO) test -vet=off ./internal/archtest
 	$(GO) test -vet=off -count 1 -toolexec 'env $(THRIFT)' ./internal/costbudget
 
 build: ## the binary, in bin/
 	$(THRIFT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/edda ./cmd/edda
 
-bench: build ## how fast it is here and how far from the floor: BENCH="W1 --json bench.json"; seven minutes
-	$(BIN)/edda bench $(BENCH)
+bench: build ## how fast it is here and how far from the floor: BENCH="W1 --json /tmp/bench.json"; seven minutes
+	cd tools && $(GO) run ./bench --edda ../$(BIN)/edda $(BENCH)
 
 bench-stages: ## the Go benchmarks of every stage, briefly
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
@@ -96,7 +99,7 @@ bench-baseline: ## what each stage costs now becomes what `make check` compares 
 	$(GO) test ./internal/costbudget -count 1 -run '^TestNoStageBecameDearer$$' -update
 
 bench-hero: ## jobs a second beside asynq, on one redis-server; fails where ours run fewer
-	cd tools/asynq && $(GO) run .
+	cd tools && $(GO) run ./asynq
 
 memory: ## a million instances and 50,000 rows queued for each destination in less than 300 MiB of anonymous memory; takes minutes and 8 GB of disk
 	$(GO) test ./systemtest -tags memory -run '^TestMemory' -v -count 1 -timeout 30m
@@ -109,7 +112,7 @@ fuzz: ## each fuzzer for ten seconds, or FUZZTIME=5m; what was found is in testd
 clean: ## what was built
 	rm -rf $(BIN)
 
-# The tools have a module of their own, so that the product does not carry them.
+# The tools have a module of their own, so that the product carries neither them nor what they need.
 $(BIN)/gotestsum: tools/go.mod
 	cd tools && $(THRIFT) $(GO) build -o ../$(BIN)/gotestsum gotest.tools/gotestsum
 

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"edda/internal/demo"
-	"edda/internal/herodemo"
 )
 
 // demoCommand runs the demo with this binary.
@@ -35,30 +34,5 @@ the sagas say. Exits 0 only when they agree.`,
 	c.Flags().IntVar(&o.Trips, "trips", 200, "how many trips")
 	c.Flags().DurationVar(&o.Timeout, "timeout", time.Minute, "how long the whole run may take")
 	c.Flags().BoolVar(&o.Keep, "keep", false, "keep the data folder and say where it is")
-	return c
-}
-
-// demoHeroCommand runs the demo of the Hero systems with this binary.
-func (t *terminal) demoHeroCommand() *cobra.Command {
-	var o herodemo.Options
-	c := &cobra.Command{
-		Use:   "demo-hero",
-		Short: "A flow of a dozen Python jobs through all Hero systems, checked at the end",
-		Long: `Starts a coordinator and a runner with its supervisor as processes of their own, each with a Redis of its own, on
-free ports; they reach each other through a stand-in for Mycelium only. Runs a flow of a dozen Python jobs, draws it
-while it runs, and compares what the scripts wrote down themselves with what the systems say. Then both processes are
-killed in the middle of another flow, which must end all the same. Exits 0 only when everything agrees.`,
-		Args: args(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) (err error) {
-			if o.Edda, err = os.Executable(); err != nil {
-				return err
-			}
-			o.Out = t.out
-			return herodemo.Run(c.Context(), o)
-		},
-	}
-	c.Flags().DurationVar(&o.Timeout, "timeout", 2*time.Minute, "how long the whole run may take")
-	c.Flags().BoolVar(&o.Keep, "keep", false, "keep the folder with data and logs, and say where it is")
-	c.Flags().BoolVar(&o.Embedded, "embedded-redis", false, "use an embedded Redis even where redis-server is installed")
 	return c
 }

@@ -3,7 +3,6 @@ package effects
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/manifests"
 	"edda/store"
 )
@@ -301,19 +301,7 @@ func build(t *testing.T, manifests ...string) *house {
 // openStore runs a store until the test ends.
 func openStore(t *testing.T, dir string) *store.DB {
 	t.Helper()
-	db, err := store.Open(dir, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- db.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := errors.Join(<-ended, db.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	db, _ := testkit.OpenStore(t, dir, store.Options{})
 	return db
 }
 
@@ -337,21 +325,7 @@ func (h *house) restart(t *testing.T, wrap func(claims) claims, manifests ...str
 		t.Fatal(err)
 	}
 	h.w = w
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
-	stopped := false
-	h.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(h.stop)
+	h.stop = testkit.Run(t, w.Run)
 }
 
 func (h *house) options() Options {

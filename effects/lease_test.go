@@ -12,6 +12,7 @@ import (
 
 	"edda"
 	"edda/internal/backoff"
+	"edda/internal/testkit"
 )
 
 const testLease = 15 * time.Second
@@ -122,16 +123,7 @@ func peer(t *testing.T, s *shared, owner, manifest string) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
-	h.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(h.stop)
+	h.stop = testkit.Run(t, w.Run)
 	return h
 }
 

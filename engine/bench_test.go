@@ -1,14 +1,12 @@
 package engine
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"edda"
-	"edda/manifests"
+	"edda/internal/testkit"
 	"edda/saga"
 	"edda/store"
 )
@@ -23,13 +21,7 @@ func BenchmarkEngine(b *testing.B) {
 }
 
 func benchmark(b *testing.B, keys int) {
-	db, err := store.Open(b.TempDir(), store.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	stored := make(chan error, 1)
-	go func() { stored <- db.Run(ctx) }()
+	db, _ := testkit.OpenStore(b, b.TempDir(), store.Options{})
 	done := make(chan struct{})
 	left := b.N
 	source := newStreams("A")
@@ -41,25 +33,12 @@ func benchmark(b *testing.B, keys int) {
 			close(done)
 		}
 	}})
-	running, stop := context.WithCancel(ctx)
-	ran := make(chan error, 1)
 	b.ResetTimer()
-	go func() { ran <- e.Run(running) }()
+	testkit.Run(b, e.Run)
 	<-done
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 	b.ReportMetric(float64(b.N)/float64(sets), "events/set")
-	stop()
-	if err := <-ran; err != nil {
-		b.Fatal(err)
-	}
-	cancel()
-	if err := <-stored; err != nil {
-		b.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		b.Fatal(err)
-	}
 }
 
 func orders(n, keys int) []edda.Event {
@@ -98,13 +77,7 @@ func (bencher) Apply(cell edda.Cell, _ saga.Target, ev edda.Event) (edda.Cell, [
 // BenchmarkTimers fires timers that are due in one instant, from the due index to the
 // durable commit. Run it with -benchtime=20000x.
 func BenchmarkTimers(b *testing.B) {
-	db, err := store.Open(b.TempDir(), store.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	stored := make(chan error, 1)
-	go func() { stored <- db.Run(ctx) }()
+	db, _ := testkit.OpenStore(b, b.TempDir(), store.Options{})
 	at := time.Now().UTC()
 	source := newStreams("A")
 	for i := range b.N {
@@ -119,9 +92,7 @@ func BenchmarkTimers(b *testing.B) {
 			close(armed)
 		}
 	}})
-	running, stop := context.WithCancel(ctx)
-	ran := make(chan error, 1)
-	go func() { ran <- e.Run(running) }()
+	testkit.Run(b, e.Run)
 	<-armed
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -133,38 +104,21 @@ func BenchmarkTimers(b *testing.B) {
 		if len(rows) == 0 {
 			break
 		}
-		if err := e.Wake(ctx, rows); err != nil {
+		if err := e.Wake(b.Context(), rows); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.StopTimer()
-	stop()
-	cancel()
-	if err := errors.Join(<-ran, <-stored, db.Close()); err != nil {
-		b.Fatal(err)
-	}
 }
 
 // ringing is a saga whose timer tells a fact and ends it.
 func ringing(b *testing.B) *saga.Set {
-	f, problems := manifests.Parse("ring.yaml", []byte(`
+	return testkit.Set(b, `
 saga: wake
 version: 1
 key: event.order_id
 on:
   Set: {start: true, do: [{timer: ring, at: =event.at}]}
   timer.ring: {do: [{event: Ended, with: {due: =now}}, {done: rung}]}
-`))
-	if problems.Failed() {
-		b.Fatal(problems)
-	}
-	p, problems := saga.Compile(f.Sagas[0], saga.Options{})
-	if problems.Failed() {
-		b.Fatal(problems)
-	}
-	set, err := saga.NewSet(p)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return set
+`)
 }

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/store"
 )
 
@@ -53,22 +54,9 @@ func inWorld(t *testing.T, test func(w *world)) {
 }
 
 func newWorld(t *testing.T, dir string) *world {
-	db, err := store.Open(dir, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db, _ := testkit.OpenStore(t, dir, store.Options{})
 	w := &world{t: t, streams: newStreams("A", "B"), db: db, gate: newGate(stored{db})}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = db.Run(ctx) })
-	wg.Go(func() { w.gate.run(ctx) })
-	t.Cleanup(func() {
-		cancel()
-		wg.Wait()
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Run(t, func(ctx context.Context) error { w.gate.run(ctx); return nil })
 	return w
 }
 
@@ -88,22 +76,13 @@ func (w *world) start(o Options) {
 		sagas = w.sagas
 	}
 	w.engine = newEngine(w.streams, w.gate, sagas, o)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.engine.Run(ctx) }()
-	w.stopEngine = func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Error(err)
-		}
-	}
+	w.stopEngine = testkit.Run(w.t, w.engine.Run)
 	synctest.Wait()
 }
 
 func (w *world) stop() {
 	if w.stopEngine != nil {
 		w.stopEngine()
-		w.stopEngine = nil
 	}
 }
 
@@ -162,16 +141,7 @@ func (w *world) log(k edda.Key) []string {
 
 func (w *world) cell(k edda.Key) edda.Cell {
 	w.t.Helper()
-	v, err := w.db.View()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer v.Close()
-	cell, err := v.Cell(k)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return cell
+	return testkit.Cell(w.t, w.db, k)
 }
 
 func (w *world) wantLog(k edda.Key, want ...string) {
@@ -199,26 +169,7 @@ func (w *world) position(stream string) edda.Checkpoint {
 // metric sums the samples of one metric whose labels all have the values.
 func (w *world) metric(name string, values ...string) float64 {
 	w.t.Helper()
-	families, err := w.registry.Gather()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	sum := 0.0
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetValue())
-			}
-			if slices.Equal(labels, values) {
-				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-			}
-		}
-	}
-	return sum
+	return testkit.Metric(w.t, w.registry, name, values...)
 }
 
 func TestMetricsAreNamedAsTheyShouldBe(t *testing.T) {

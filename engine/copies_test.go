@@ -13,7 +13,7 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/engine"
-	"edda/manifests"
+	"edda/internal/testkit"
 	"edda/saga"
 	"edda/stream/wire"
 )
@@ -43,24 +43,6 @@ on:
           - done: =step.ship.result
   signal.note: {do: [{effect: remind, with: {at: =now}, due: 1h}]}
 `
-
-func errands(t *testing.T) *saga.Set {
-	t.Helper()
-	file, problems := manifests.Parse("errand.yaml", []byte(errand))
-	var programs []*saga.Program
-	for _, m := range file.Sagas {
-		p, more := saga.Compile(m, saga.Options{})
-		programs, problems = append(programs, p), append(problems, more...)
-	}
-	if problems.Failed() {
-		t.Fatal(problems)
-	}
-	set, err := saga.NewSet(programs...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
 
 // errandKey is the one key of the test: what is asked is asked of each alone.
 var errandKey = edda.Key{Tenant: "acme", Saga: "errand", Correlation: "E1"}
@@ -218,7 +200,7 @@ func stateOf(c edda.Cell) []byte {
 // run from a backup of any moment and the streams, come to the same instance, by the
 // same rows of history, with the same work under the same ids, however late the copies.
 func TestCopiesGiveWhatHandedResultsGave(t *testing.T) {
-	set := errands(t)
+	set := testkit.Set(t, errand)
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLife(t, set)
 		l.send(edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "acme", AggregateType: "Order", AggregateID: "E1", Type: "Placed", Payload: json.RawMessage(`{"id":"E1"}`)})

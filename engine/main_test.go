@@ -1,18 +1,9 @@
 package engine
 
 import (
-	"flag"
-	"fmt"
-	"os"
 	"testing"
+
+	"edda/internal/testkit"
 )
 
-// TestMain gives the property tests the same seed in every run; -rapid.seed on
-// the command line gives another.
-func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.seed", "1"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { testkit.Main(m) }

@@ -13,16 +13,24 @@ import (
 	"edda/store"
 )
 
-// TestASagaWithoutRoomFallsBehindAlone: of one saga and tenant new events wait, all others
-// go on, and it takes in what waits, in its order, once there is room.
-func TestASagaWithoutRoomFallsBehindAlone(t *testing.T) {
+// inRooms runs the test with an engine of some sagas, which pause where the rooms say so.
+func inRooms(t *testing.T, sagas chorus, test func(w *world, l *library, room *rooms)) {
+	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir)
 		defer w.stop()
 		l, room := w.library(), &rooms{}
-		w.sagas = chorus{"slow", "quick"}
+		w.sagas = sagas
 		w.start(Options{CatchUp: l.catchUp(), room: room})
+		test(w, l, room)
+	})
+}
+
+// TestASagaWithoutRoomFallsBehindAlone: of one saga and tenant new events wait, all others
+// go on, and it takes in what waits, in its order, once there is room.
+func TestASagaWithoutRoomFallsBehindAlone(t *testing.T) {
+	inRooms(t, chorus{"slow", "quick"}, func(w *world, l *library, room *rooms) {
 		of := func(tenant, id string) edda.Event {
 			ev := event(id, "add", "K")
 			ev.Tenant = tenant
@@ -78,13 +86,7 @@ func TestASagaWithoutRoomFallsBehindAlone(t *testing.T) {
 
 // TestASagaThatHasRoomAgainBeforeAnythingCameIsLiveAtOnce, without reading anything.
 func TestASagaThatHasRoomAgainBeforeAnythingCameIsLiveAtOnce(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, dir)
-		defer w.stop()
-		l, room := w.library(), &rooms{}
-		w.sagas = chorus{"slow"}
-		w.start(Options{CatchUp: l.catchUp(), room: room})
+	inRooms(t, chorus{"slow"}, func(w *world, l *library, room *rooms) {
 		w.arm("pay", "K", time.Minute)
 		look()
 		room.set(Pair{"acme", "slow"})
@@ -104,13 +106,7 @@ func TestASagaThatHasRoomAgainBeforeAnythingCameIsLiveAtOnce(t *testing.T) {
 
 // TestWhatIsDueInAPausedSagaFiresUpToTheFirstEventThatWaits.
 func TestWhatIsDueInAPausedSagaFiresUpToTheFirstEventThatWaits(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, dir)
-		defer w.stop()
-		l, room := w.library(), &rooms{}
-		w.sagas = chorus{"counter"}
-		w.start(Options{CatchUp: l.catchUp(), room: room})
+	inRooms(t, chorus{"counter"}, func(w *world, l *library, room *rooms) {
 		w.arm("early", "K", 10*time.Second)
 		w.arm("late", "K", 30*time.Second)
 		settle()
@@ -163,13 +159,7 @@ func TestNothingIsPausedBeforeARestoredStoreHasTakenInItsPast(t *testing.T) {
 
 // TestNoMoreSagasFallBehindThanMayBe.
 func TestNoMoreSagasFallBehindThanMayBe(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, dir)
-		defer w.stop()
-		l, room := w.library(), &rooms{}
-		w.sagas = chorus{"old"}
-		w.start(Options{CatchUp: l.catchUp(), room: room})
+	inRooms(t, chorus{"old"}, func(w *world, l *library, room *rooms) {
 		var all []Pair
 		for i := range maxPaused + 50 {
 			all = append(all, Pair{fmt.Sprint("t", i), "old"})
@@ -211,13 +201,7 @@ func (r *rooms) crowded() map[Pair]string {
 // TestReadersGoOnToThoseWhoWait: pairs that have all there is, and cannot rejoin before that
 // of all tenants, leave their readers to it.
 func TestReadersGoOnToThoseWhoWait(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, dir)
-		defer w.stop()
-		l, room := w.library(), &rooms{}
-		w.sagas = chorus{"old"}
-		w.start(Options{CatchUp: l.catchUp(), room: room})
+	inRooms(t, chorus{"old"}, func(w *world, l *library, room *rooms) {
 		for i := range 300 {
 			w.streams.publish("A", event(fmt.Sprint("e", i), "add", "K"))
 		}
@@ -242,13 +226,7 @@ func TestReadersGoOnToThoseWhoWait(t *testing.T) {
 // TestAPairThatIsPausedWhileItIsCaughtUpWithAllOthersGoesOnWhereTheyWere, also where the
 // commit that says so is lost.
 func TestAPairThatIsPausedWhileItIsCaughtUpWithAllOthersGoesOnWhereTheyWere(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, dir)
-		defer w.stop()
-		l, room := w.library(), &rooms{}
-		w.sagas = chorus{"old"}
-		w.start(Options{CatchUp: l.catchUp(), room: room})
+	inRooms(t, chorus{"old"}, func(w *world, l *library, room *rooms) {
 		for i := range 300 {
 			w.streams.publish("A", event(fmt.Sprint("e", i), "add", "K"))
 		}
@@ -271,13 +249,7 @@ func TestAPairThatIsPausedWhileItIsCaughtUpWithAllOthersGoesOnWhereTheyWere(t *t
 
 // TestAPairThatHasNoRoomWhileItRejoinsIsPausedOnceItHas.
 func TestAPairThatHasNoRoomWhileItRejoinsIsPausedOnceItHas(t *testing.T) {
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, dir)
-		defer w.stop()
-		l, room := w.library(), &rooms{}
-		w.sagas = chorus{"old"}
-		w.start(Options{CatchUp: l.catchUp(), room: room})
+	inRooms(t, chorus{"old"}, func(w *world, l *library, room *rooms) {
 		w.streams.publish("A", event("e", "add", "K"))
 		look()
 		room.set(Pair{"acme", "old"})

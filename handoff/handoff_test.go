@@ -15,6 +15,7 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/engine"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
@@ -182,15 +183,7 @@ func inHandoff(t *testing.T, f func(ctx context.Context, w *publisher, h *Handof
 		h, d := New(wire.Codec{}, w, wire.Tenants{"a*"}, nil), &desk{}
 		d.set(false, "charge")
 		h.Connect(d, d, done())
-		running, cancel := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- h.Run(running) }()
-		defer func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}()
+		testkit.Run(t, h.Run)
 		f(ctx, w, h, d)
 	})
 }

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"edda/internal/testkit"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -495,13 +496,11 @@ func TestRelayStopsWithWhatWasAcceptedRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		db.put(fact("a", "a"))
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx) }()
+		stop := testkit.Run(t, r.Run)
 		synctest.Wait()
-		cancel()
-		if err := <-ended; err != nil || db.size() != 0 {
-			t.Errorf("Run: %v, %d rows left of what was accepted while stopping", err, db.size())
+		stop()
+		if db.size() != 0 {
+			t.Errorf("%d rows left of what was accepted while stopping", db.size())
 		}
 	})
 }

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/store"
 )
 
@@ -26,19 +26,7 @@ func openCounted(t *testing.T, commits *atomic.Int64) *store.DB {
 	if commits != nil {
 		o.Observe = func(int, int, time.Duration) { commits.Add(1) }
 	}
-	db, err := store.Open(t.TempDir(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- db.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := errors.Join(<-ended, db.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	db, _ := testkit.OpenStore(t, t.TempDir(), o)
 	return db
 }
 
@@ -48,9 +36,7 @@ func emit(t *testing.T, db *store.DB, instance string, settled []string, w ...ed
 	key := edda.Key{Tenant: "t", Saga: "s", Correlation: instance}
 	tr := edda.Transition{Key: key, Fate: edda.FateHandled, Event: edda.Event{ID: "e" + w[0].ID, Time: time.Now().UTC()},
 		Instance: &edda.Instance{Key: key, Status: edda.StatusRunning}, Work: w, Settled: settled}
-	if err := db.Commit(t.Context(), store.Change{Transitions: []edda.Transition{tr}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Commit(t, db, store.Change{Transitions: []edda.Transition{tr}})
 }
 
 func TestRelayOverTheRealStore(t *testing.T) {
@@ -144,15 +130,10 @@ func TestARelayThatStopsComplainedOfItsOwnEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx) }()
+		stop := testkit.Run(t, r.Run)
 		emit(t, db, "a", nil, fact("f1", "a"))
 		synctest.Wait() // until the row is delivered; it is not removed yet
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 		if rows, _ := db.OutboxSize(); rows != 0 || logged.Len() != 0 {
 			t.Errorf("%d rows are left; logged: %v", rows, logged.All())
 		}

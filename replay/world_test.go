@@ -19,6 +19,7 @@ import (
 	"edda"
 	"edda/engine"
 	"edda/internal/jsonvalue"
+	"edda/internal/testkit"
 	"edda/manifests"
 	"edda/saga"
 	"edda/store"
@@ -245,9 +246,7 @@ func (w *world) keep(texts ...string) {
 		p := program(w.t, text)
 		c.Manifests = append(c.Manifests, edda.Manifest{Saga: p.Saga(), Version: p.Version(), Hash: p.Hash(), Text: text, Loaded: w.now})
 	}
-	if err := w.db.Commit(context.Background(), c); err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.Commit(w.t, w.db, c)
 }
 
 // swap loads other manifests into the running process.
@@ -260,31 +259,17 @@ func (w *world) swap(texts ...string) {
 }
 
 func (w *world) start() {
-	db, err := store.Open(w.dir, store.Options{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.db = db
-	positions, err := db.Checkpoints()
+	var stopStore func()
+	w.db, stopStore = testkit.OpenStore(w.t, w.dir, store.Options{})
+	positions, err := w.db.Checkpoints()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.log.begin(positions)
-	w.engine = engine.New(w.log, db, w.deciders(), engine.Options{MaxParked: w.maxParked})
-	w.replayer = New(db, w.engine, w.log, w, Options{Reached: func(point string) { w.reached(point) }, Room: w.room})
-	storing, stopStore := context.WithCancel(context.Background())
-	working, stopWork := context.WithCancel(context.Background())
-	var stored, worked sync.WaitGroup
-	stored.Go(func() { w.failed(db.Run(storing)) })
-	worked.Go(func() { w.failed(w.engine.Run(working)) })
-	worked.Go(func() { w.failed(w.replayer.Run(working)) })
-	w.stopAll = sync.OnceFunc(func() {
-		stopWork()
-		worked.Wait()
-		stopStore()
-		stored.Wait()
-		w.failed(db.Close())
-	})
+	w.engine = engine.New(w.log, w.db, w.deciders(), engine.Options{MaxParked: w.maxParked})
+	w.replayer = New(w.db, w.engine, w.log, w, Options{Reached: func(point string) { w.reached(point) }, Room: w.room})
+	stopEngine, stopReplayer := testkit.Run(w.t, w.engine.Run), testkit.Run(w.t, w.replayer.Run)
+	w.stopAll = func() { stopReplayer(); stopEngine(); stopStore() }
 }
 
 // clocked holds timers back that are not due by the clock of the test.
@@ -455,16 +440,9 @@ func (w *world) settle() {
 // patience bounds the wait for a condition on a busy machine.
 const patience = 5 * time.Minute
 
-// until polls a condition, for patience at most.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("in vain: %s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(w.t, patience, what, ok)
 }
 
 // fire wakes the instances that are due by the clock of the test.
@@ -624,14 +602,9 @@ func (w *world) ended(id string) (found Report) {
 
 func (w *world) stateOf(id string) string {
 	w.t.Helper()
-	v, err := w.db.View()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer v.Close()
-	cell, err := v.Cell(w.key(id))
-	if err != nil || cell.Instance == nil {
-		w.t.Fatalf("%s: %v, %v", id, cell.Instance, err)
+	cell := testkit.Cell(w.t, w.db, w.key(id))
+	if cell.Instance == nil {
+		w.t.Fatalf("%s: there is no instance", id)
 	}
 	return string(cell.Instance.State)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/store"
 )
 
@@ -91,22 +92,7 @@ func aged(b *testing.B) *store.DB {
 	b.Helper()
 	var behind atomic.Int64
 	behind.Store(int64(10 * 24 * time.Hour))
-	db, err := store.Open(b.TempDir(), store.Options{Now: func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }})
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- db.Run(ctx) }()
-	b.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			b.Error(err)
-		}
-		if err := db.Close(); err != nil {
-			b.Error(err)
-		}
-	})
+	db, _ := testkit.OpenStore(b, b.TempDir(), store.Options{Now: func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }})
 	for i := 0; i < oldInstances; i += 200 {
 		var c store.Change
 		for j := range 200 {
@@ -114,9 +100,7 @@ func aged(b *testing.B) *store.DB {
 			c.Transitions = append(c.Transitions, finished(id, edda.StatusDone))
 			c.Claims = append(c.Claims, edda.Claim{Tenant: "acme", CommandID: id, Claimed: time.Now().Add(-10 * 24 * time.Hour), Done: true})
 		}
-		if err := db.Commit(ctx, c); err != nil {
-			b.Fatal(err)
-		}
+		testkit.Commit(b, db, c)
 	}
 	behind.Store(0)
 	return db

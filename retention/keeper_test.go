@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/store"
 )
 
@@ -36,25 +37,16 @@ func build(t *testing.T, settings Settings, test func(h *house)) {
 		h := &house{metrics: prometheus.NewRegistry()}
 		core, logs := observer.New(zap.InfoLevel)
 		h.logs = logs
-		db, err := store.Open(t.TempDir(), store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		db, _ := testkit.OpenStore(t, t.TempDir(), store.Options{})
 		h.DB = db
+		var err error
 		h.keeper, err = New(db, func() (Settings, error) { return settings, nil }, Options{Log: zap.New(core), Metrics: h.metrics})
 		if err != nil {
 			t.Fatal(err)
 		}
 		h.keeper.now = func() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) }
-		ctx, cancel := context.WithCancel(context.Background())
-		loop, stop := context.WithCancel(ctx)
-		ended := make(chan error, 2)
-		go func() { ended <- db.Run(ctx) }()
-		loops := 1
-		h.begin = func() {
-			loops++
-			go func() { ended <- h.keeper.Run(loop) }()
-		}
+		stop := func() {}
+		h.begin = func() { stop = testkit.Run(t, h.keeper.Run) }
 		test(h)
 		stop()
 		synctest.Wait()
@@ -62,23 +54,12 @@ func build(t *testing.T, settings Settings, test func(h *house)) {
 		if err := errors.Join(append(health.Findings, err)...); err != nil {
 			t.Error(err)
 		}
-		cancel()
-		for range loops {
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
 func (h *house) commit(t *testing.T, c store.Change) {
 	t.Helper()
-	if err := h.Commit(context.Background(), c); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Commit(t, h.DB, c)
 }
 
 func key(id string) edda.Key { return edda.Key{Tenant: "acme", Saga: "order", Correlation: id} }

@@ -16,6 +16,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/internal/testkit"
 	"edda/saga"
 	"edda/store"
 )
@@ -36,23 +37,10 @@ func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		db, err := store.Open(dir, store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		db, _ := testkit.OpenStore(t, dir, store.Options{})
 		w := &world{t: t, db: db, engine: &recorder{db: db}, sagas: &every{}}
-		ctx, cancel := context.WithCancel(context.Background())
-		var stored sync.WaitGroup
-		stored.Go(func() { _ = db.Run(ctx) })
-		defer func() {
-			cancel()
-			stored.Wait()
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
 		w.start()
-		defer func() { w.stop() }()
+		defer func() { w.stop() }() // before the store, which t.Cleanup stops
 		test(w)
 	})
 }
@@ -65,24 +53,13 @@ func (w *world) start() {
 	core, logs := observer.New(zap.InfoLevel)
 	w.logs = logs
 	w.scheduler = New(watched{w.db, w.engine}, w.engine, w.sagas, Options{Log: zap.New(core)})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.scheduler.Run(ctx) }()
-	w.stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Error(err)
-		}
-		w.stop = func() {}
-	}
+	w.stop = testkit.Run(w.t, w.scheduler.Run)
 	synctest.Wait()
 }
 
 func (w *world) arm(rows ...store.Due) {
 	w.t.Helper()
-	if err := w.db.Commit(context.Background(), store.Change{Arm: rows}); err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.Commit(w.t, w.db, store.Change{Arm: rows})
 }
 
 func due(correlation string, at time.Time) store.Due {

@@ -15,6 +15,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/internal/testkit"
 )
 
 // pipes is a listener without a network, so that a test runs in virtual time.
@@ -48,14 +49,8 @@ func slow(t *testing.T, f *fakes, test func(t *testing.T, p *pipes)) {
 		}
 		p := newPipes()
 		s.main.Use(p)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- s.main.Run(ctx) }()
+		testkit.Run(t, s.main.Run)
 		test(t, p)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 	})
 }
 

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 
 	"edda/access"
 	"edda/internal/testcerts"
+	"edda/internal/testkit"
 )
 
 // serving runs a server with TLS until the test ends.
@@ -30,15 +30,7 @@ func serving(t *testing.T, f *fakes, change func(*Options)) *Server {
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	testkit.Run(t, s.Run)
 	return s
 }
 

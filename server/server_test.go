@@ -22,6 +22,7 @@ import (
 	"edda"
 	"edda/engine"
 	"edda/internal/jsonvalue"
+	"edda/internal/testkit"
 	"edda/store"
 )
 
@@ -628,9 +629,7 @@ func TestProbesHaveAnAddressOfTheirOwn(t *testing.T) {
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	testkit.Run(t, s.Run)
 	_, port, _ := net.SplitHostPort(s.ProbeAddr())
 	for path, want := range map[string]int{"/live": 200, "/ready": 503, "/health": 200, "/metrics": 200, "/info": 404, "/v1/instances": 404, "/docs": 404} {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1:"+port+path, nil)
@@ -646,10 +645,6 @@ func TestProbesHaveAnAddressOfTheirOwn(t *testing.T) {
 		if resp.StatusCode != want {
 			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
 		}
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }
 
@@ -725,18 +720,13 @@ func TestRunServesUntilItsEnd(t *testing.T) {
 	} else if err := other.Listen(); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("second listener: %v", err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	stop := testkit.Run(t, s.Run)
 	resp, err := http.Get("http://" + s.Addr() + "/live")
 	if err != nil {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	stop()
 	if _, err := http.Get("http://" + s.Addr() + "/live"); err == nil {
 		t.Error("still serving")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/stream/kv"
 	"edda/stream/wire"
 )
@@ -76,16 +77,8 @@ func toldInTime(ctx context.Context, w *world, phase time.Duration) {
 	}
 	defer nc.Close()
 	watch := NewWatch(js, nil, nil, nil)
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
+	defer testkit.Run(t, watch.Run)()
 	began := time.Now()
-	go func() { ended <- watch.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
 	// health is what a process says of its streams.
 	health := func() error {
 		if nc.Status() != nats.CONNECTED {
@@ -155,9 +148,7 @@ func TestAJetStreamThatDoesNotAnswerWasToldLaterThanTenSeconds(t *testing.T) {
 		}
 		watch := NewWatch(js, nil, nil, nil)
 		watch.Follow(NewTail(js, w.codec, []edda.Mark{{Stream: wire.AggregateEvents, Seq: w.send("acme", "O1", 1), ID: "acme-O1-1"}}))
-		ctx, cancel := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- watch.Run(ctx) }()
+		stop := testkit.Run(t, watch.Run)
 		time.Sleep(watchEvery + time.Millisecond)
 		if err := watch.Problem(); err != nil {
 			t.Fatalf("all is well, and it says %v", err)
@@ -170,9 +161,6 @@ func TestAJetStreamThatDoesNotAnswerWasToldLaterThanTenSeconds(t *testing.T) {
 		if err := watch.Problem(); err != nil {
 			t.Errorf("all answer again, and it says %v", err)
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }

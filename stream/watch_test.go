@@ -9,6 +9,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/testkit"
 	"edda/stream/kv"
 	"edda/stream/wire"
 )
@@ -94,9 +95,7 @@ func TestAStreamThatIsGoneIsTold(t *testing.T) {
 		}
 		made := 0
 		watch := NewWatch(w.js, func() { made++ }, func(context.Context) error { return errors.New("not allowed") }, nil)
-		ctx, cancel := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- watch.Run(ctx) }()
+		stop := testkit.Run(t, watch.Run)
 		time.Sleep(watchEvery)
 		if err := watch.Problem(); err != nil {
 			t.Errorf("all is well, and it says %v", err)
@@ -115,10 +114,7 @@ func TestAStreamThatIsGoneIsTold(t *testing.T) {
 		if up := watch.Up(); !up[wire.WorkflowEvents] || up[ledgerStream] || made != 1 {
 			t.Errorf("up %v, made anew %d", up, made)
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 
@@ -145,9 +141,7 @@ func TestALedgerThatWasDeletedWasGoneUntilARestart(t *testing.T) {
 			}
 			mine := must[effects.Entry](t)(l.Claim(ctx, effects.Entry{Claim: edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Claimed: time.Now().UTC()}}))
 			watch := NewWatch(w.js, nil, l.Remake, nil)
-			running, cancel := context.WithCancel(ctx)
-			ended := make(chan error, 1)
-			go func() { ended <- watch.Run(running) }()
+			stop := testkit.Run(t, watch.Run)
 			time.Sleep(time.Second)
 			if err := w.js.DeleteStream(ctx, ledgerStream); err != nil {
 				t.Fatal(err)
@@ -177,10 +171,7 @@ func TestALedgerThatWasDeletedWasGoneUntilARestart(t *testing.T) {
 			if e := must[effects.Entry](t)(l.Find(ctx, "acme", "c1")); !e.Claim.Done {
 				t.Errorf("it is %+v", e)
 			}
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			stop()
 		})
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/harness"
+	"edda/internal/testkit"
 	"edda/server"
 )
 
@@ -29,13 +30,12 @@ const soon = 20 * time.Second
 
 // child is the binary as a process of its own.
 type child struct {
+	*harness.Process
 	t        testing.TB
-	cmd      *exec.Cmd
 	out, err *screen
 	addr     string
 	nats     string
-	tenant   string        // in requests; none where the process has one of its own
-	ended    chan struct{} // closed when it has
+	tenant   string // in requests; none where the process has one of its own
 }
 
 // screen is an output that is read while it is written.
@@ -110,40 +110,27 @@ func launchWith(t testing.TB, env []string, args ...string) *child {
 // launchOf starts another binary.
 func launchOf(t testing.TB, path string, env []string, args ...string) *child {
 	t.Helper()
-	c := &child{t: t, cmd: exec.Command(path, args...), out: &screen{}, err: &screen{}, ended: make(chan struct{})}
-	c.run(env)
-	return c
+	cmd := exec.Command(path, args...)
+	cmd.Env = harness.Environ(env...)
+	return runCommand(t, cmd)
 }
 
-// run starts it; the test ends it.
-func (c *child) run(env []string) {
-	t := c.t
+// runCommand starts a command, once; the test ends it.
+func runCommand(t testing.TB, cmd *exec.Cmd) *child {
 	t.Helper()
-	c.cmd.Stdout, c.cmd.Stderr = c.out, c.err
-	c.cmd.Env = append(clean(os.Environ()), env...)
-	if err := c.cmd.Start(); err != nil {
+	c := &child{t: t, out: &screen{}, err: &screen{}}
+	cmd.Stdout, cmd.Stderr = c.out, c.err
+	c.Process = harness.New(cmd.Path, "", func() *exec.Cmd { return cmd })
+	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		defer close(c.ended)
-		_ = c.cmd.Wait() // the state says how it ended
-	}()
 	t.Cleanup(func() {
 		c.kill()
 		if t.Failed() {
-			t.Logf("%q: %v\n%s", c.cmd.Args, c.cmd.ProcessState, c.err.tail())
+			t.Logf("%q: %v\n%s", cmd.Args, cmd.ProcessState, c.err.tail())
 		}
 	})
-}
-
-// clean leaves out what would tell the binary where to connect.
-func clean(env []string) (out []string) {
-	for _, line := range env {
-		if !strings.HasPrefix(line, "EDDA_") && !strings.HasPrefix(line, "NATS_") && !strings.HasPrefix(line, "OTEL_") {
-			out = append(out, line)
-		}
-	}
-	return out
+	return c
 }
 
 // dev starts edda dev on free ports and waits until it works.
@@ -173,7 +160,7 @@ func (c *child) says(text string) {
 			return true
 		}
 		select {
-		case <-c.ended:
+		case <-c.Ended():
 			c.t.Fatalf("it ended instead of saying %q: %s%s", text, c.out, c.err)
 		default:
 		}
@@ -189,27 +176,16 @@ func until(t testing.TB, what string, holds func() bool) {
 
 func untilIn(t testing.TB, within time.Duration, what string, holds func() bool) {
 	t.Helper()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for deadline := time.After(within); !holds(); {
-		select {
-		case <-look.C:
-		case <-deadline:
-			t.Fatalf("%s: not within %v", what, within)
-		}
-	}
+	testkit.Until(t, within, what, holds)
 }
 
 // kill ends it as a power failure would.
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // it may have ended
-	<-c.ended
-}
+func (c *child) kill() { c.Kill() }
 
 // terminate asks it to stop and returns its exit code.
 func (c *child) terminate() int {
 	c.t.Helper()
-	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := c.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		c.t.Fatal(err)
 	}
 	return c.code()
@@ -219,8 +195,8 @@ func (c *child) terminate() int {
 func (c *child) code() int {
 	c.t.Helper()
 	select {
-	case <-c.ended:
-		return c.cmd.ProcessState.ExitCode()
+	case <-c.Ended():
+		return c.Cmd.ProcessState.ExitCode()
 	case <-time.After(soon):
 		c.t.Fatalf("it did not end within %v: %s%s", soon, c.out, c.err)
 		return -1
@@ -233,7 +209,7 @@ func (c *child) cli(args ...string) (string, int) {
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, theBinary.get(c.t), args...)
-	cmd.Env = append(clean(os.Environ()), "EDDA_URL="+c.addr, "NATS_URL="+c.nats)
+	cmd.Env = harness.Environ("EDDA_URL="+c.addr, "NATS_URL="+c.nats)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -275,21 +251,11 @@ func (c *child) fetch(path string) ([]byte, int) {
 	return body, resp.StatusCode
 }
 
-// metric sums the lines of a metric; a name may go on with labels.
-func (c *child) metric(name string) (sum float64) {
+// metric sums the samples of a metric.
+func (c *child) metric(name string) float64 {
 	c.t.Helper()
 	body, _ := c.fetch("/metrics")
-	for line := range strings.Lines(string(body)) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if key == name || strings.HasPrefix(key, name+"{") {
-			f, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				c.t.Fatalf("%s: %v", line, err)
-			}
-			sum += f
-		}
-	}
-	return sum
+	return float64(harness.ParseCounters(string(body)).Sum(name))
 }
 
 // instances lists every instance of a saga.

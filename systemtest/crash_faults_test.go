@@ -133,7 +133,7 @@ func (u *tortureUnderFaults) diskFull() {
 func (u *tortureUnderFaults) limitFiles(bytes uint64) {
 	u.t.Helper()
 	limit := unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}
-	if err := unix.Prlimit(u.child.cmd.Process.Pid, unix.RLIMIT_FSIZE, &limit, nil); err != nil {
+	if err := unix.Prlimit(u.child.Cmd.Process.Pid, unix.RLIMIT_FSIZE, &limit, nil); err != nil {
 		u.t.Fatal(err)
 	}
 }
@@ -169,7 +169,7 @@ func (u *tortureUnderFaults) frozen() {
 
 func (u *tortureUnderFaults) signal(s syscall.Signal) {
 	u.t.Helper()
-	if err := u.child.cmd.Process.Signal(s); err != nil {
+	if err := u.child.Cmd.Process.Signal(s); err != nil {
 		u.t.Fatal(err)
 	}
 }

@@ -4,22 +4,28 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"syscall"
 	"testing"
+
+	"edda/internal/harness"
 )
 
 // natsServer is a NATS server in a process of its own, which can be killed.
 type natsServer struct {
+	*harness.Process
 	t         testing.TB
 	addr, dir string
-	cmd       *exec.Cmd
 }
 
 func startNATS(t testing.TB, addr, dir string) *natsServer {
 	t.Helper()
 	n := &natsServer{t: t, addr: addr, dir: dir}
+	n.Process = harness.New("nats", "", func() *exec.Cmd {
+		cmd := exec.Command(theNATS.get(t), addr, dir)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		return cmd
+	})
 	n.start()
-	t.Cleanup(n.kill)
+	t.Cleanup(n.Kill)
 	return n
 }
 
@@ -28,9 +34,7 @@ func (n *natsServer) url() string { return "nats://" + n.addr }
 // start returns when it takes connections.
 func (n *natsServer) start() {
 	n.t.Helper()
-	n.cmd = exec.Command(theNATS.get(n.t), n.addr, n.dir)
-	n.cmd.Stderr = os.Stderr
-	if err := n.cmd.Start(); err != nil {
+	if err := n.Start(); err != nil {
 		n.t.Fatal(err)
 	}
 	until(n.t, "nats listens", func() bool {
@@ -43,18 +47,12 @@ func (n *natsServer) start() {
 	})
 }
 
-func (n *natsServer) kill() {
-	_ = n.cmd.Process.Kill() // it may have ended
-	_ = n.cmd.Wait()         // it was killed
-}
+func (n *natsServer) kill() { n.Kill() }
 
 // stop ends it in order.
 func (n *natsServer) stop() {
 	n.t.Helper()
-	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		n.t.Fatal(err)
-	}
-	if err := n.cmd.Wait(); err != nil {
-		n.t.Errorf("nats: %v", err)
+	if err := n.Stop(); err != nil {
+		n.t.Error(err)
 	}
 }

@@ -125,7 +125,7 @@ func (c *copier) killedAt(point string, args ...string) {
 	child := launchOf(c.t, c.build.get(c.t), []string{"GOFAIL_HTTP=" + at, "GOFAIL_FAILPOINTS=" + point + `=sleep("1h")`}, args...)
 	until(c.t, fmt.Sprintf("edda %s comes to %s", args[0], point), func() bool {
 		select {
-		case <-child.ended:
+		case <-child.Ended():
 			c.t.Fatalf("edda %s ended before %s: %s%s", args[0], point, child.out, child.err)
 		default:
 		}

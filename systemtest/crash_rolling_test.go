@@ -188,7 +188,7 @@ func (r *rolling) restart(i int) {
 
 func (r *rolling) signal(s syscall.Signal) {
 	r.t.Helper()
-	if err := r.child.cmd.Process.Signal(s); err != nil {
+	if err := r.child.Cmd.Process.Signal(s); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -197,7 +197,7 @@ func (r *rolling) signal(s syscall.Signal) {
 func (r *rolling) goneWithin(begin time.Time) {
 	r.t.Helper()
 	select {
-	case <-r.child.ended:
+	case <-r.child.Ended():
 	case <-time.After(drainWithin):
 		r.t.Fatalf("the drain has not ended within %v: %s", drainWithin, r.child.err)
 	}

@@ -240,7 +240,7 @@ func (w *torture) ready() {
 	w.t.Helper()
 	untilIn(w.t, 2*soon, "the process is ready", func() bool {
 		select {
-		case <-w.child.ended:
+		case <-w.child.Ended():
 			w.t.Fatalf("it ended: %s%s", w.child.out, w.child.err)
 		default:
 		}
@@ -349,7 +349,7 @@ func (w *torture) await(within time.Duration, holds func() bool) bool {
 			if holds() {
 				return true
 			}
-		case <-w.child.ended:
+		case <-w.child.Ended():
 			w.t.Fatalf("it ended by itself: %s%s", w.child.out, w.child.err)
 		case <-deadline:
 			return false

@@ -40,11 +40,11 @@ func TestADeafProcessIsUnhealthy(t *testing.T) {
 	}
 	healthIs(http.StatusOK, "up")
 
-	if err := nats.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := nats.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	healthIs(http.StatusServiceUnavailable, "jetstream")
-	if err := nats.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := nats.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	healthIs(http.StatusOK, "up")

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/harness"
 )
 
 // The sizes of the test of an owner that is frozen while another takes over.
@@ -135,7 +136,7 @@ func thawedOwner(t *testing.T, host, refusal string) {
 	until(t, "calls are under way", func() bool { return len(till.all()) == 64 && a.metric("edda_effect_in_flight") == 64 })
 	until(t, "all orders are taken", func() bool { return len(a.instances("pay")) == frozenOwnerOrders })
 	signalled(t, a, syscall.SIGSTOP)
-	t.Cleanup(func() { _ = a.cmd.Process.Signal(syscall.SIGCONT) }) // it may have ended
+	t.Cleanup(func() { _ = a.Cmd.Process.Signal(syscall.SIGCONT) }) // it may have ended
 	if err := os.CopyFS(dataB, os.DirFS(dataA)); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func thawedOwner(t *testing.T, host, refusal string) {
 		b = o.launch("B", host, dataB)
 		until(t, "it starts or is refused", func() bool {
 			select {
-			case <-b.ended:
+			case <-b.Ended():
 				return true
 			default:
 				return strings.Contains(b.err.String(), `"msg":"started"`)
@@ -201,13 +202,12 @@ func thawedOwner(t *testing.T, host, refusal string) {
 // launchOn starts a program on what it takes for another host.
 func launchOn(t testing.TB, host, path string, env []string, args ...string) *child {
 	t.Helper()
-	c := &child{t: t, out: &screen{}, err: &screen{}, ended: make(chan struct{})}
-	c.cmd = exec.Command("/bin/sh", append([]string{"-c", `echo "$0" > /proc/sys/kernel/hostname && exec "$@"`, host, path}, args...)...)
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUTS}
+	cmd := exec.Command("/bin/sh", append([]string{"-c", `echo "$0" > /proc/sys/kernel/hostname && exec "$@"`, host, path}, args...)...)
+	cmd.Env = harness.Environ(env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUTS}
 	if id := os.Getuid(); id != 0 {
-		c.cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-		c.cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}
 	}
-	c.run(env)
-	return c
+	return runCommand(t, cmd)
 }

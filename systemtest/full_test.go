@@ -102,7 +102,7 @@ func theDiskIsFull(t *testing.T, f *fullness) {
 
 func (f *fullness) limitFiles(bytes uint64) {
 	limit := unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}
-	if err := unix.Prlimit(f.nats.cmd.Process.Pid, unix.RLIMIT_FSIZE, &limit, nil); err != nil {
+	if err := unix.Prlimit(f.nats.Cmd.Process.Pid, unix.RLIMIT_FSIZE, &limit, nil); err != nil {
 		f.t.Fatal(err)
 	}
 }

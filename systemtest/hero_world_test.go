@@ -118,7 +118,7 @@ func (h *heroWorld) launched(env []string, args ...string) *child {
 	c.addr, c.nats, c.tenant = addr, h.nats.URL(), "hero"
 	h.t.Cleanup(func() {
 		if h.t.Failed() {
-			h.t.Logf("%s:\n%s", strings.Join(c.cmd.Args[1:], " "), tail(c.err.String(), 6000))
+			h.t.Logf("%s:\n%s", strings.Join(c.Cmd.Args[1:], " "), tail(c.err.String(), 6000))
 		}
 	})
 	return c
@@ -162,7 +162,7 @@ func (h *heroWorld) meshAt(port, nodes int) (out []meshNode) {
 			out = append(out, meshNode{m[1], m[2], m[3], m[4]})
 		}
 		select {
-		case <-c.ended:
+		case <-c.Ended():
 			h.t.Logf("the stand-in ended: %s", c.err)
 			out = nil
 			return true

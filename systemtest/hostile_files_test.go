@@ -274,7 +274,7 @@ func refusedStore(t *testing.T, name string, args []string) {
 	c := launch(t, args...)
 	untilIn(t, hostileWait, name+" is refused by edda dev", func() bool {
 		select {
-		case <-c.ended:
+		case <-c.Ended():
 			return true
 		default:
 			return false

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"edda/internal/harness"
 )
 
 // What somebody does to the binary from outside, who has read its documentation
@@ -90,7 +92,7 @@ func (h *hostile) witnessIn(within time.Duration, after string) {
 	is := func(status string) func() bool {
 		return func() bool {
 			select {
-			case <-h.ended:
+			case <-h.Ended():
 				h.t.Fatalf("after %s it ended: %s", after, tail(h.err.String(), 4000))
 			default:
 			}
@@ -123,7 +125,7 @@ func (h *hostile) publish(subject, body string) {
 // sound looks at what the process has come to hold, and at its folder.
 func (h *hostile) sound() {
 	h.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.Cmd.Process.Pid))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -492,7 +494,7 @@ func command(t *testing.T, args ...string) (string, int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*hostileWait)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, theBinary.get(t), args...)
-	cmd.Env = append(clean(os.Environ()), "NATS_URL=nats://127.0.0.1:1", "EDDA_URL=127.0.0.1:1")
+	cmd.Env = harness.Environ("NATS_URL=nats://127.0.0.1:1", "EDDA_URL=127.0.0.1:1")
 	cmd.Dir = t.TempDir()
 	out, _ := cmd.CombinedOutput() // the state says how it ended
 	said, short := string(out), fmt.Sprintf("edda %.150q", args)

@@ -76,7 +76,7 @@ func TestMemoryWithNATSAway(t *testing.T) {
 	server.Close()
 	m := watch(t, c)
 	away := time.Now()
-	time.Sleep(3 * time.Second) // what was under way ends
+	untilIn(t, natsAway, "what was under way ends, and the relay meets no NATS", func() bool { return c.metric("edda_outbox_destination_down") > 0 })
 	rows := c.metric("edda_outbox_rows")
 	if rows < factsLeft {
 		t.Fatalf("%v rows are left when NATS is gone, want %d at least", rows, factsLeft)

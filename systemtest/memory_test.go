@@ -21,7 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
-	"edda/internal/bench"
+	"edda/internal/testkit"
 	"edda/saga"
 	"edda/stream/kv"
 )
@@ -154,11 +154,8 @@ func memoryKey(i int) edda.Key {
 // transitions, with the work of theirs still to go out.
 func prefillWith(t *testing.T, dir, text string, instances int, first func(*saga.Set, int) []edda.Transition) {
 	t.Helper()
-	set, err := bench.Program("order.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := bench.Fill(t.Context(), dir, instances, func(i int) []edda.Transition { return first(set, i) }); err != nil {
+	set := testkit.Set(t, text)
+	if err := testkit.Fill(t.Context(), dir, instances, func(i int) []edda.Transition { return first(set, i) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -205,7 +202,7 @@ type meter struct {
 }
 
 func watch(t *testing.T, c *child) *meter {
-	m := &meter{t: t, pid: c.cmd.Process.Pid}
+	m := &meter{t: t, pid: c.PID()}
 	m.most.Store(m.status()["RssAnon"])
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -155,7 +155,7 @@ func (c *streamCuts) lose(name, way string) {
 		}
 		for _, p := range []*child{c.saga, c.worker} {
 			select {
-			case <-p.ended:
+			case <-p.Ended():
 				c.told(what, p.err.String())
 				asked = true
 			default:

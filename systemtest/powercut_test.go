@@ -198,7 +198,7 @@ func (c *cuts) settled() {
 	c.t.Helper()
 	untilIn(c.t, 2*time.Minute, "the whole stream is handled", func() bool {
 		select {
-		case <-c.edda.ended:
+		case <-c.edda.Ended():
 			c.t.Fatalf("round %d: it ended: %s", c.round, c.edda.err.tail())
 		default:
 		}

@@ -91,7 +91,7 @@ func (c *cuts) dieAtTheStart() {
 	first.says(`"listening"`)
 	select {
 	case <-time.After(time.Duration(c.rand.IntN(400)) * time.Millisecond):
-	case <-first.ended:
+	case <-first.Ended():
 		c.t.Fatalf("round %d: it ended: %s", c.round, first.err.tail())
 	}
 	first.kill()
@@ -106,7 +106,7 @@ func (c *cuts) told(when string) {
 		var said map[string][]int
 		untilIn(c.t, 2*time.Minute, from+" has everything "+when, func() bool {
 			select {
-			case <-c.edda.ended:
+			case <-c.edda.Ended():
 				c.t.Fatalf("round %d: it ended: %s", c.round, c.edda.err.tail())
 			default:
 			}

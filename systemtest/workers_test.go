@@ -145,7 +145,7 @@ func rememberWrites(t *testing.T, js jetstream.JetStream) {
 
 func signalled(t *testing.T, c *child, s syscall.Signal) {
 	t.Helper()
-	if err := c.cmd.Process.Signal(s); err != nil {
+	if err := c.Cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)
 	}
 }

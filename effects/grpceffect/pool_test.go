@@ -29,6 +29,7 @@ import (
 	"edda/effects"
 	"edda/effects/dial"
 	"edda/effects/effecttest"
+	"edda/internal/testkit"
 )
 
 // doorman counts the connections of a server.
@@ -50,11 +51,7 @@ func (d *doorman) HandleConn(_ context.Context, s stats.ConnStats) {
 // until waits for a condition that another goroutine brings about.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never: " + what)
-		}
-	}
+	testkit.Until(t, 10*time.Second, what, is)
 }
 
 func TestCallsShareOneConnection(t *testing.T) {

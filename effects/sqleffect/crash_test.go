@@ -11,6 +11,7 @@ import (
 
 	"edda/effects"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 // cutter stands between provider and server, and ends a connection in the
@@ -363,9 +364,5 @@ func TestTheEndOfTheContextStopsTheStatement(t *testing.T) {
 // until waits for a condition of the outside world.
 func until(t *testing.T, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not come to pass")
-		}
-	}
+	testkit.Until(t, 20*time.Second, "it comes to pass", is)
 }

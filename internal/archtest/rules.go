@@ -11,6 +11,9 @@ import (
 // maxLines is when a file hides a noun.
 const maxLines = 800
 
+// testkit is the package that only tests import.
+const testkit = "internal/testkit"
+
 // pure lists the rooms that decide and never do.
 func pure() []string {
 	return []string{"expression", "saga", "hero/flow", "stream/wire", "internal/jsonvalue"}
@@ -42,6 +45,9 @@ func importComplaints(rooms map[string]room, f file) []string {
 		p, mine := ours(imported)
 		if !mine {
 			continue
+		}
+		if p == testkit && f.pkg != testkit {
+			out = append(out, fmt.Sprintf("%s: only tests import %s", f.name, imported))
 		}
 		if to, ok := roomOf(rooms, p); !ok || !from.may(to) {
 			out = append(out, fmt.Sprintf("%s: %s may not import %s (see ARCHITECTURE.md)", f.name, from.name, imported))

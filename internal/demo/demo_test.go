@@ -12,8 +12,8 @@ import (
 
 // TestManifests runs the tests of the demo's own sagas.
 func TestManifests(t *testing.T) {
-	dir, err := writeManifests(t.TempDir(), "http://127.0.0.1:1")
-	if err != nil {
+	dir := t.TempDir()
+	if err := writeManifests(dir, "http://127.0.0.1:1"); err != nil {
 		t.Fatal(err)
 	}
 	names, err := filepath.Glob(filepath.Join(dir, "*.yaml"))

@@ -42,7 +42,7 @@ func (o Options) withDefaults() Options {
 var rates = shop.Rates{NeverPays: 40, Declines: 50, Slow: 20, Lost: 5}
 
 // outage of the carrier: in the middle of a run, and for longer than retries last.
-var outage = shop.Outage{Door: "ship", After: 200, For: 1500 * time.Millisecond}
+var outage = shop.Outage{Endpoint: "ship", After: 200, For: 1500 * time.Millisecond}
 
 const (
 	// breaker is the carrier's name in effects.yaml.

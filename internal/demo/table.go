@@ -27,12 +27,11 @@ func (r *run) table(ctx context.Context, all []ended) {
 
 // latencies are the times from event to end, by outcome.
 func (r *run) latencies(all []ended) map[ended][]time.Duration {
-	r.client.mu.Lock()
-	defer r.client.mu.Unlock()
+	took, _, _ := r.ends.Took()
 	groups := map[ended][]time.Duration{}
 	for _, e := range all {
 		outcome := ended{Saga: e.Saga, Status: e.Status, Reason: e.Reason}
-		groups[outcome] = append(groups[outcome], r.client.took[e.Key])
+		groups[outcome] = append(groups[outcome], took[e.Key])
 	}
 	return groups
 }
@@ -42,9 +41,9 @@ func byName(a, b ended) int {
 }
 
 func (r *run) callTable(ctx context.Context) {
-	doors, repeats := r.shop.Calls()
+	endpoints, repeats := r.shop.Calls()
 	calls, commands := 0, 0
-	for _, d := range doors {
+	for _, d := range endpoints {
 		if strings.HasPrefix(d.Path, "command ") {
 			commands += d.Calls
 			continue
@@ -63,7 +62,7 @@ func (r *run) callTable(ctx context.Context) {
 func (r *run) eventsHandled(ctx context.Context) (uint64, error) {
 	var n uint64
 	for _, name := range []string{"AGGREGATE_EVENTS", "WORKFLOW_EVENTS"} {
-		s, err := r.client.js.Stream(ctx, name)
+		s, err := r.client.JS.Stream(ctx, name)
 		if err != nil {
 			return 0, err
 		}

@@ -2,15 +2,13 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
-	"edda/internal/subprocess"
+	"edda/internal/harness"
 )
 
 // ended is the end of one instance as the API reports it.
@@ -31,7 +29,7 @@ func (r *run) verify(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleFor)
 	defer cancel()
 	var all []ended
-	err := subprocess.Poll(ctx, "the books to agree", func() (err error) {
+	err := harness.Poll(ctx, "the books to agree", func() (err error) {
 		if all, err = r.instances(ctx); err != nil {
 			return err
 		}
@@ -56,7 +54,7 @@ func (r *run) instances(ctx context.Context) ([]ended, error) {
 			Instances []ended `json:"instances"`
 			Next      string  `json:"next"`
 		}
-		if err := r.get(ctx, "/v1/instances?limit=1000&after="+url.QueryEscape(after), &page); err != nil {
+		if err := harness.GetJSON(ctx, r.edda.API+"/v1/instances?limit=1000&after="+url.QueryEscape(after), &page); err != nil {
 			return nil, err
 		}
 		out = append(out, page.Instances...)
@@ -64,23 +62,6 @@ func (r *run) instances(ctx context.Context) ([]ended, error) {
 			return out, nil
 		}
 	}
-}
-
-func (r *run) get(ctx context.Context, path string, into any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.edda.api+path, nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("x-tenant-id", "default")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET %s: %s", path, resp.Status)
-	}
-	return json.NewDecoder(resp.Body).Decode(into)
 }
 
 // compare lists every saga that the books contradict.

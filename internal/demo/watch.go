@@ -1,13 +1,11 @@
 package demo
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net/http"
-	"strings"
 	"time"
 
+	"edda/internal/harness"
 	"edda/internal/shop"
 )
 
@@ -65,22 +63,12 @@ func (w *watch) note(state string) {
 
 // look reads the state. After an error the next tick reads it again.
 func (w *watch) look(ctx context.Context) string {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url, nil)
-	if err != nil {
+	c, err := harness.Scrape(ctx, w.url)
+	state, found := c[`edda_effect_breaker_state{breaker="`+breaker+`"}`]
+	if err != nil || !found {
 		return ""
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return ""
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		if value, found := strings.CutPrefix(lines.Text(), `edda_effect_breaker_state{breaker="`+breaker+`"} `); found {
-			return map[string]string{"0": "closed", "1": "half-open", "2": "open"}[value]
-		}
-	}
-	return ""
+	return map[float64]string{0: "closed", 1: "half-open", 2: "open"}[state]
 }
 
 func (w *watch) end() {

@@ -86,17 +86,17 @@ type Count struct {
 
 // Calls counts the calls of each endpoint, including repeats, and the repeats of an
 // idempotency key.
-func (s *Shop) Calls() (doors []Count, repeats int) {
+func (s *Shop) Calls() (endpoints []Count, repeats int) {
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
 	for path, n := range s.ledger.byPath {
-		doors = append(doors, Count{path, n})
+		endpoints = append(endpoints, Count{path, n})
 	}
-	sort.Slice(doors, func(i, j int) bool { return doors[i].Path < doors[j].Path })
+	sort.Slice(endpoints, func(i, j int) bool { return endpoints[i].Path < endpoints[j].Path })
 	for _, n := range s.ledger.calls {
 		repeats += n - 1
 	}
-	return doors, repeats
+	return endpoints, repeats
 }
 
 // Done checks the books of a completed order or trip: everything was taken once and nothing

@@ -16,8 +16,8 @@ type outage struct {
 }
 
 // refuses counts a call of an endpoint and tells whether it is down.
-func (o *outage) refuses(door string, now time.Time) bool {
-	if o.After == 0 || door != o.Door {
+func (o *outage) refuses(endpoint string, now time.Time) bool {
+	if o.After == 0 || endpoint != o.Endpoint {
 		return false
 	}
 	o.mu.Lock()

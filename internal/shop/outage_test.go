@@ -6,15 +6,15 @@ import (
 )
 
 func TestOutageBeginsAfterSoManyCallsAndEndsByItself(t *testing.T) {
-	o := &outage{Outage: Outage{Door: "ship", After: 2, For: time.Second}}
+	o := &outage{Outage: Outage{Endpoint: "ship", After: 2, For: time.Second}}
 	now := time.Now()
 	for i, want := range []struct {
-		door  string
-		after time.Duration
-		down  bool
+		endpoint string
+		after    time.Duration
+		down     bool
 	}{{"ship", 0, false}, {"refund", 0, false}, {"ship", 0, false}, {"ship", time.Minute, true}, {"refund", time.Minute, false},
 		{"ship", time.Minute + 999*time.Millisecond, true}, {"ship", time.Minute + time.Second, false}} {
-		if got := o.refuses(want.door, now.Add(want.after)); got != want.down {
+		if got := o.refuses(want.endpoint, now.Add(want.after)); got != want.down {
 			t.Errorf("call %d: down %v", i, got)
 		}
 	}

@@ -25,9 +25,9 @@ type Rates struct {
 
 // Outage is a time during which an endpoint answers 503.
 type Outage struct {
-	Door  string        // ship
-	After int           // calls of the endpoint before it begins; 0 means no outage
-	For   time.Duration // its duration
+	Endpoint string        // ship
+	After    int           // calls of the endpoint before it begins; 0 means no outage
+	For      time.Duration // its duration
 }
 
 // Options of a shop.

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/server"
 	"edda/store"
 	"edda/stream"
@@ -24,19 +25,7 @@ import (
 func quarantined(t *testing.T) (*Quarantine, *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
-	db, err := store.Open(t.TempDir(), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- db.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := errors.Join(<-ended, db.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	db, _ := testkit.OpenStore(t, t.TempDir(), store.Options{})
 	none := func() (*stream.Publisher, error) { return nil, errors.New("no stream") }
 	return NewQuarantine(db, Options{Publisher: none, MaxBytes: 1000, Log: zap.New(core), Metrics: prometheus.NewRegistry()}), logs
 }

@@ -1,0 +1,125 @@
+// Package testkit is what tests and tools build their worlds of: stores with a committer,
+// loops that end with the test, compiled sagas, metrics and conditions. It works in a
+// synctest bubble as in real time. No code of the product imports it.
+package testkit
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edda"
+	"edda/store"
+)
+
+// Main runs the tests of a package with the same seed of its property tests in every
+// run, unless the command line has another -rapid.seed.
+func Main(m *testing.M) {
+	if err := flag.Set("rapid.seed", "1"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// Run runs a loop until stop, at the latest until the end of the test. The test fails
+// unless the loop returns nil.
+func Run(t testing.TB, loop func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- loop(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// OpenStore opens a store and runs its committer until stop, at the latest until the end
+// of the test.
+func OpenStore(t testing.TB, dir string, o store.Options) (db *store.DB, stop func()) {
+	t.Helper()
+	db, err := store.Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = Run(t, func(ctx context.Context) error {
+		return errors.Join(db.Run(ctx), db.Close())
+	})
+	return db, stop
+}
+
+// Commit commits a change.
+func Commit(t testing.TB, db *store.DB, c store.Change) {
+	t.Helper()
+	if err := db.Commit(context.Background(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Cell reads the committed cell of a key.
+func Cell(t testing.TB, db *store.DB, k edda.Key) edda.Cell {
+	t.Helper()
+	v, err := db.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	cell, err := v.Cell(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cell
+}
+
+// Until polls a condition in real time until it holds. The test fails after the duration
+// within.
+func Until(t testing.TB, within time.Duration, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(within); !holds(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not within %v", what, within)
+		}
+	}
+}
+
+// Metric sums the samples of a metric whose labels have exactly these values, in the
+// order of the labels' names. Of a histogram it is the number of observations.
+func Metric(t testing.TB, r prometheus.Gatherer, name string, values ...string) float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			if slices.Equal(labels, values) {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return sum
+}
