@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -34,7 +35,7 @@ func (d *DB) AuditsOf(q AuditQuery) (out []Audit, next string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	err = d.read(bucketAudit, func(b *wal.Bucket) error {
+	err = d.read(format.Audit, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		seen, size := 0, 0
 		for k, v := olderThan(c, from); k != nil; k, v = c.Prev() {
@@ -69,10 +70,10 @@ func olderThan(c *wal.Cursor, from []byte) (k, v []byte) {
 
 func (d *DB) cutAudit(k, v []byte) (a Audit, err error) {
 	if len(k) != auditSize {
-		return a, fmt.Errorf("audit row %x: %w", k, errKey)
+		return a, fmt.Errorf("audit row %x: %w", k, format.ErrKey)
 	}
-	if v, err = d.seal.open(bucketAudit, k, v, 0); err == nil {
-		a, err = decode[Audit]("audit", v)
+	if v, err = d.seal.Open(format.Audit, k, v, 0); err == nil {
+		a, err = format.Decode[Audit]("audit", v)
 	}
 	if err != nil {
 		return a, fmt.Errorf("commit %d: %w", binary.BigEndian.Uint64(k), err)

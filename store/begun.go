@@ -4,12 +4,9 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
-
-// metaBegun says which sagas have begun to read the streams. It is not there in a store that
-// was written by a version which did not note it.
-var metaBegun = []byte("begun")
 
 // Beginning is where a saga began to read the streams.
 type Beginning struct {
@@ -24,12 +21,12 @@ type Beginning struct {
 // Begun lists the sagas that have begun; known is false where the store does not say.
 func (d *DB) Begun() (list []Beginning, known bool, err error) {
 	err = d.view(func(tx *wal.Tx) error {
-		row := tx.Bucket([]byte(bucketMeta)).Get(metaBegun)
+		row := tx.Bucket([]byte(format.Meta)).Get(format.MetaBegun)
 		if row == nil {
 			return nil
 		}
 		known = true
-		list, err = decode[[]Beginning]("the sagas that have begun", row)
+		list, err = format.Decode[[]Beginning]("the sagas that have begun", row)
 		return err
 	})
 	return list, known, err
@@ -43,5 +40,5 @@ func (e *encoder) begun(c Change) error {
 	if list == nil {
 		list = []Beginning{}
 	}
-	return e.put(bucketMeta, metaBegun, list)
+	return e.put(format.Meta, format.MetaBegun, list)
 }

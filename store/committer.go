@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -158,7 +159,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 	if d.broken != nil {
 		return nil, d.broken
 	}
-	next, staged := d.stamp.next(d.options.Now()), d.staged.anew(d.index)
+	next, staged := d.stamp.Next(d.options.Now()), d.staged.anew(d.index)
 	d.staged = staged
 	tx, err := d.begin(true)
 	if err != nil {
@@ -178,7 +179,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 	return staged, nil
 }
 
-func (d *DB) fill(tx *wal.Tx, s stamp, st *staged, group []*job) error {
+func (d *DB) fill(tx *wal.Tx, s format.Stamp, st *staged, group []*job) error {
 	w, err := newWriter(tx, d.seal, s, st)
 	if err != nil {
 		return err
@@ -196,7 +197,7 @@ func (d *DB) fill(tx *wal.Tx, s stamp, st *staged, group []*job) error {
 // doubt looks whether a commit that failed can be seen all the same: the last
 // sync can fail after the last write. Then nobody knows what the disk holds, and
 // only reading it anew, after a restart, will tell.
-func (d *DB) doubt(s stamp, cause error) error {
+func (d *DB) doubt(s format.Stamp, cause error) error {
 	if !d.file.Ahead() && d.stamp.Commit < s.Commit {
 		return cause
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -299,7 +300,7 @@ func (d *DB) take(x *compactor) {
 
 // committed is one transaction of the committer.
 type committed struct {
-	stamp stamp
+	stamp format.Stamp
 	group []*job
 	size  int
 }
@@ -326,7 +327,7 @@ func (l *delta) end() {
 }
 
 // add notes one transaction, and tells whether it keeps it.
-func (l *delta) add(s stamp, group []*job) (kept bool) {
+func (l *delta) add(s format.Stamp, group []*job) (kept bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.on || l.err != nil {

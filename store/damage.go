@@ -86,7 +86,7 @@ func (d *DB) Doctor(ctx context.Context, tell func(rows int)) (Health, error) {
 		}
 		return Health{}, fmt.Errorf("copy the store to check it: %w", err)
 	}
-	c, err := openFile(path, Options{Seal: d.seal.aead, noSync: true, initialMap: d.options.initialMap})
+	c, err := openFile(path, Options{Seal: d.seal.AEAD, noSync: true, initialMap: d.options.initialMap})
 	if err != nil {
 		return Health{Findings: []error{err}}, nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -17,6 +18,9 @@ import (
 // yet so little that one tenant's mistake fills no disk in the months that dead
 // letters are kept.
 const DefaultMaxDeadBytes = 64 << 20
+
+// AEAD encrypts the values of a store.
+type AEAD = format.AEAD
 
 // Options of a store. The zero value works.
 type Options struct {
@@ -63,7 +67,7 @@ type DB struct {
 	file    *wal.DB
 	before  Written // by the files before
 	options Options
-	seal    seal
+	seal    format.Seal
 	queue   *queue
 	index   *index
 	hours   claimHours
@@ -83,7 +87,7 @@ type DB struct {
 	safe       chan func() // what the committer does between two commits
 
 	// The committer's alone.
-	stamp  stamp // of the last commit
+	stamp  format.Stamp // of the last commit
 	staged *staged
 	missed bool  // rows of a commit were not sent to the relay
 	broken error // nothing can be committed before a restart

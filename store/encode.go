@@ -6,10 +6,10 @@ import (
 	"math"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/format"
 )
 
 // encoded is a change as bytes, made in the submitter's goroutine, so that the
@@ -30,14 +30,14 @@ type encoded struct {
 }
 
 type row struct {
-	bucket     keyspace
+	bucket     format.Keyspace
 	key, value []byte // no value: delete
 }
 
 type encodedTransition struct {
 	key      []byte
 	who      edda.Key
-	head     head
+	head     format.Head
 	instance []byte // with room for its head; nil: unchanged
 	// generation and due are the instance's: due is its own row, where it has one.
 	generation int
@@ -113,9 +113,9 @@ func unwritable(t *edda.Transition, err error) error {
 type encoder struct {
 	out    *encoded // the change; nil in an [Encoder]
 	values valueEncoder
-	size   int           // of all keys and values so far
-	list   []encodedWork // the work so far, of which each transition has a part
-	record *storedRecord // of the transition before
+	size   int            // of all keys and values so far
+	list   []encodedWork  // the work so far, of which each transition has a part
+	record *format.Record // of the transition before
 }
 
 // value encodes v and counts it.
@@ -131,12 +131,12 @@ func (e *encoder) value(head int, v any) ([]byte, error) {
 // key checks and counts a key.
 func (e *encoder) key(what string, key []byte) ([]byte, error) {
 	e.size += len(key)
-	return key, checkKey(what, key)
+	return key, format.CheckKey(what, key)
 }
 
 // instanceKey is [instanceKey] in the arena of the change.
 func (e *encoder) instanceKey(k edda.Key) []byte {
-	return e.values.arena.keep(appendKey(e.values.arena.begin(leastRoom), k))
+	return e.values.arena.keep(format.AppendKey(e.values.arena.begin(leastRoom), k))
 }
 
 func (e *encoder) transition(t *edda.Transition) (out encodedTransition, err error) {
@@ -148,7 +148,7 @@ func (e *encoder) transition(t *edda.Transition) (out encodedTransition, err err
 		return out, err
 	}
 	if t.Fate != edda.FateIgnored && t.Fate != "" { // without a fate only its due row moved
-		if out.record, err = e.value(pointerSize, e.recordOf(t)); err != nil {
+		if out.record, err = e.value(format.PointerSize, e.recordOf(t)); err != nil {
 			return out, err
 		}
 	}
@@ -171,12 +171,12 @@ func (e *encoder) transition(t *edda.Transition) (out encodedTransition, err err
 }
 
 // recordOf is the record of a transition, until the next.
-func (e *encoder) recordOf(t *edda.Transition) *storedRecord {
+func (e *encoder) recordOf(t *edda.Transition) *format.Record {
 	if e.record == nil {
-		e.record = &storedRecord{}
+		e.record = &format.Record{}
 	}
 	r, work := e.record, e.record.Work[:0]
-	*r = storedRecord{Key: t.Key, Event: t.Event, Fate: t.Fate, Handlers: t.Handlers, Outputs: t.Outputs}
+	*r = format.Record{Key: t.Key, Event: t.Event, Fate: t.Fate, Handlers: t.Handlers, Outputs: t.Outputs}
 	if in := t.Instance; in != nil {
 		r.Generation, r.Version, r.Revision = in.Generation, in.Version, in.Revision
 		r.Status, r.State = in.Status, in.State
@@ -193,11 +193,11 @@ func (e *encoder) instance(t *edda.Transition, out *encodedTransition) (err erro
 	if in == nil {
 		return nil
 	}
-	out.head = head{Version: in.Version, Status: in.Status}
+	out.head = format.Head{Version: in.Version, Status: in.Status}
 	out.generation, out.due = in.Generation, e.dues(out.key, armed(in))
 	// Its end has a longer key: one that could never end must not begin.
-	if len(out.key) > maxKey/2 {
-		if err := checkKey("the key of its end", endedKey(edda.StatusRunning, 0, t.Key)); err != nil {
+	if len(out.key) > format.MaxKey/2 {
+		if err := format.CheckKey("the key of its end", format.EndedKey(edda.StatusRunning, 0, t.Key)); err != nil {
 			return err
 		}
 	}
@@ -207,7 +207,7 @@ func (e *encoder) instance(t *edda.Transition, out *encodedTransition) (err erro
 	if in.Version < 0 || int64(in.Version) > math.MaxUint32 {
 		return fmt.Errorf("version %d", in.Version)
 	}
-	out.instance, err = e.value(out.head.size(), in)
+	out.instance, err = e.value(out.head.Size(), in)
 	return err
 }
 
@@ -248,25 +248,25 @@ func (e *encoder) outgoing(c Change) (err error) {
 // queues writes what is parked and held. What a transition removes goes
 // before what it adds: a number may be used again.
 func (e *encoder) queues(t *edda.Transition, out *encodedTransition) error {
-	remove := func(bucket keyspace, numbers []uint64) {
+	remove := func(bucket format.Keyspace, numbers []uint64) {
 		for _, n := range numbers {
-			out.rows = append(out.rows, row{bucket: bucket, key: entryKey(out.key, n)})
+			out.rows = append(out.rows, row{bucket: bucket, key: format.EntryKey(out.key, n)})
 		}
 	}
-	add := func(bucket keyspace, entry *edda.Entry) error {
+	add := func(bucket format.Keyspace, entry *edda.Entry) error {
 		if entry == nil {
 			return nil
 		}
 		value, err := e.value(0, entry)
-		out.rows = append(out.rows, row{bucket: bucket, key: entryKey(out.key, entry.N), value: value})
+		out.rows = append(out.rows, row{bucket: bucket, key: format.EntryKey(out.key, entry.N), value: value})
 		return err
 	}
-	remove(bucketParked, t.Unpark)
-	remove(bucketHeld, t.Release)
-	if err := add(bucketParked, t.Park); err != nil {
+	remove(format.Parked, t.Unpark)
+	remove(format.Held, t.Release)
+	if err := add(format.Parked, t.Park); err != nil {
 		return fmt.Errorf("park: %w", err)
 	}
-	if err := add(bucketHeld, t.Hold); err != nil {
+	if err := add(format.Held, t.Hold); err != nil {
 		return fmt.Errorf("hold: %w", err)
 	}
 	return nil
@@ -279,7 +279,7 @@ func (e *encoder) parts(t *edda.Transition, out *encodedTransition) error {
 			return fmt.Errorf("part %d is no JSON", p.N)
 		}
 		e.size += len(p.Data) + len(out.key)
-		out.rows = append(out.rows, row{bucket: bucketPart, key: entryKey(out.key, p.N), value: p.Data})
+		out.rows = append(out.rows, row{bucket: format.Part, key: format.EntryKey(out.key, p.N), value: p.Data})
 	}
 	return nil
 }
@@ -288,7 +288,7 @@ func (e *encoder) deadLetter(d *edda.DeadLetter) (*encodedDead, error) {
 	if d.ID == "" {
 		return nil, fmt.Errorf("a dead letter (%s) without an id", d.Reason)
 	}
-	if _, err := e.key("the dead letter's id", deadKey(d.Time, d.ID)); err != nil {
+	if _, err := e.key("the dead letter's id", format.DeadKey(d.Time, d.ID)); err != nil {
 		return nil, err
 	}
 	value, err := e.value(0, d)
@@ -316,8 +316,8 @@ func shortened(d *edda.DeadLetter) (*edda.DeadLetter, bool) {
 
 func (e *encoder) dues(key []byte, times []time.Time) (rows [][]byte) {
 	for _, t := range times {
-		rows = append(rows, e.values.arena.keep(appendDue(e.values.arena.begin(leastRoom), t, key)))
-		e.size += timeSize + len(key)
+		rows = append(rows, e.values.arena.keep(format.AppendDue(e.values.arena.begin(leastRoom), t, key)))
+		e.size += format.TimeSize + len(key)
 	}
 	return rows
 }
@@ -332,7 +332,7 @@ func (e *encoder) rest(c Change) error {
 	return nil
 }
 
-func (e *encoder) put(bucket keyspace, key []byte, v any) error {
+func (e *encoder) put(bucket format.Keyspace, key []byte, v any) error {
 	key, err := e.key(string(bucket)+" key", key)
 	if err != nil {
 		return err
@@ -347,31 +347,31 @@ func (e *encoder) put(bucket keyspace, key []byte, v any) error {
 
 func (e *encoder) positions(c Change) error {
 	for i := range c.Checkpoints {
-		if err := e.put(bucketCheckpoint, texts(c.Checkpoints[i].Stream), &c.Checkpoints[i]); err != nil {
+		if err := e.put(format.Checkpoint, format.Texts(c.Checkpoints[i].Stream), &c.Checkpoints[i]); err != nil {
 			return err
 		}
 	}
 	for i := range c.Positions {
 		p := &c.Positions[i]
-		if err := e.put(bucketPosition, texts(p.Tenant, p.Saga, p.Stream), &p.Checkpoint); err != nil {
+		if err := e.put(format.Position, format.Texts(p.Tenant, p.Saga, p.Stream), &p.Checkpoint); err != nil {
 			return err
 		}
 	}
 	for i := range c.DropPositions {
 		p := &c.DropPositions[i]
-		e.out.puts = append(e.out.puts, row{bucket: bucketPosition, key: texts(p.Tenant, p.Saga, p.Stream)})
+		e.out.puts = append(e.out.puts, row{bucket: format.Position, key: format.Texts(p.Tenant, p.Saga, p.Stream)})
 	}
 	return nil
 }
 
 func (e *encoder) programs(c Change) error {
 	for _, s := range c.Schedules {
-		if err := e.put(bucketSchedule, texts(s.Tenant, s.Saga, s.Name), s); err != nil {
+		if err := e.put(format.Schedule, format.Texts(s.Tenant, s.Saga, s.Name), s); err != nil {
 			return err
 		}
 	}
 	for _, m := range c.Manifests {
-		if err := e.put(bucketManifest, manifestKey(m), m); err != nil {
+		if err := e.put(format.Manifest, format.ManifestKey(m), m); err != nil {
 			return err
 		}
 	}
@@ -390,7 +390,7 @@ func (e *encoder) claims(c Change) error {
 }
 
 func (e *encoder) claim(cl *edda.Claim) (out encodedClaim, err error) {
-	key, err := e.key("the command id", e.values.arena.keep(appendText(appendText(e.values.arena.begin(leastRoom), cl.Tenant), cl.CommandID)))
+	key, err := e.key("the command id", e.values.arena.keep(format.AppendText(format.AppendText(e.values.arena.begin(leastRoom), cl.Tenant), cl.CommandID)))
 	if err != nil {
 		return out, err
 	}
@@ -399,7 +399,7 @@ func (e *encoder) claim(cl *edda.Claim) (out encodedClaim, err error) {
 		return out, fmt.Errorf("claim %s: %w", cl.CommandID, err)
 	}
 	command := recentOf(cl.CommandID)
-	return encodedClaim{hour: claimHour(cl.Claimed, command), command: command, key: key, value: value}, nil
+	return encodedClaim{hour: format.ClaimHour(cl.Claimed, command.millis), command: command, key: key, value: value}, nil
 }
 
 func (e *encoder) letters(c Change) error {
@@ -422,36 +422,14 @@ func (e *encoder) letters(c Change) error {
 
 func (e *encoder) due(c Change) error {
 	for _, d := range c.Arm {
-		key, err := e.key("the key", instanceKey(d.Key))
+		key, err := e.key("the key", format.InstanceKey(d.Key))
 		if err != nil {
 			return err
 		}
-		e.out.arm = append(e.out.arm, dueKey(d.Time, key))
+		e.out.arm = append(e.out.arm, format.DueKey(d.Time, key))
 	}
 	for _, d := range c.Disarm {
-		e.out.disarm = append(e.out.disarm, dueKey(d.Time, instanceKey(d.Key)))
+		e.out.disarm = append(e.out.disarm, format.DueKey(d.Time, format.InstanceKey(d.Key)))
 	}
 	return nil
-}
-
-// claimHour chooses the bucket of a claim: the hour it was made in, but never
-// one before the command's own time, so that a reader who knows only the
-// command id has few hours to look through.
-func claimHour(claimed time.Time, command recentCommand) uint32 {
-	return max(hourOf(claimed), command.hour())
-}
-
-// hourMillis is an hour in milliseconds.
-const hourMillis = 60 * 60 * 1000
-
-// commandMillis is the time that an id shaped as a UUIDv7 carries, in milliseconds, else 0.
-func commandMillis(id string) (ms uint64) {
-	u, err := uuid.Parse(id)
-	if err != nil || u.Version() != 7 {
-		return 0
-	}
-	for _, b := range u[:6] {
-		ms = ms<<8 | uint64(b)
-	}
-	return ms
 }

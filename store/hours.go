@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -40,10 +41,10 @@ func (l *hourSet) from(first uint32) []uint32 {
 
 // readable tells whether what lies behind the first hour is all ours.
 func (l *hourSet) readable(first uint32) error {
-	if l.strange == nil || bytes.Compare(l.strange, hourKey(first)) < 0 {
+	if l.strange == nil || bytes.Compare(l.strange, format.HourKey(first)) < 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %x is no bucket of a day or an hour: %w", bucketClaim, l.strange, errKey)
+	return fmt.Errorf("%s: %x is no bucket of a day or an hour: %w", format.Claim, l.strange, format.ErrKey)
 }
 
 // none tells that there is no claim of a command of that time, nor of any later one.
@@ -74,7 +75,7 @@ func (h *claimHours) begin(tx *wal.Tx) error {
 		return err
 	}
 	if all := h.now.Load().hours; len(all) > 0 {
-		h.recent.floor = (uint64(all[len(all)-1])+1)*hourMillis - 1
+		h.recent.floor = (uint64(all[len(all)-1])+1)*format.HourMillis - 1
 		h.latest.Store(h.recent.floor)
 	}
 	return nil
@@ -83,8 +84,8 @@ func (h *claimHours) begin(tx *wal.Tx) error {
 // load reads the hours. While the store is open it is for the committer alone.
 func (h *claimHours) load(tx *wal.Tx) error {
 	l := &hourSet{}
-	err := tx.Bucket([]byte(bucketClaim)).ForEach(func(k, v []byte) error {
-		if v == nil && len(k) == partSize {
+	err := tx.Bucket([]byte(format.Claim)).ForEach(func(k, v []byte) error {
+		if v == nil && len(k) == format.PartSize {
 			l.hours = append(l.hours, binary.BigEndian.Uint32(k))
 		} else {
 			l.strange = bytes.Clone(k)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"edda"
+	"edda/store/format"
 )
 
 // A claim that can be seen is found, also the first of its hour, and a moment before
@@ -38,7 +39,7 @@ func TestHoursGoWithTheirClaims(t *testing.T) {
 	same(t, "hours", len(db.hours.now.Load().hours), 3)
 	db.commit(t, Change{Remove: Removal{Claims: ClaimPlace{Hour: noon.Add(2 * time.Hour)}}, Claims: []edda.Claim{claim(1)}})
 	db.commit(t, Change{}) // the hours are looked at behind the answer
-	same(t, "hours that are left", db.hours.now.Load().hours, []uint32{hourOf(noon) + 1, hourOf(noon) + 2})
+	same(t, "hours that are left", db.hours.now.Load().hours, []uint32{format.HourOf(noon) + 1, format.HourOf(noon) + 2})
 	for hour, want := range []bool{false, true, true} {
 		if _, found, err := db.Claim("acme", claim(hour).CommandID); found != want || err != nil {
 			t.Errorf("claim %d: found %v, %v", hour, found, err)
@@ -73,7 +74,7 @@ func TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp(t *testing.T) {
 			if err != nil || got != slices.Contains(found, id) {
 				t.Errorf("%s: %s is found: %v, %v", when, id, got, err)
 			}
-			if got := db.hours.none(commandMillis(id)); got != slices.Contains(unasked, id) {
+			if got := db.hours.none(format.CommandMillis(id)); got != slices.Contains(unasked, id) {
 				t.Errorf("%s: %s needs no look: %v", when, id, got)
 			}
 		}
@@ -92,7 +93,7 @@ func TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp(t *testing.T) {
 	db.stop()
 	db = open(t, dir, Options{})
 	check("at the next start", nil, first, second)
-	if _, found, err := db.Claim("acme", commandAt(noon.Add(time.Hour), 5)); found || err != nil || !db.hours.none(commandMillis(commandAt(noon.Add(time.Hour), 5))) {
+	if _, found, err := db.Claim("acme", commandAt(noon.Add(time.Hour), 5)); found || err != nil || !db.hours.none(format.CommandMillis(commandAt(noon.Add(time.Hour), 5))) {
 		t.Errorf("a command of the next hour: found %v, %v", found, err)
 	}
 	db.commit(t, Change{Claims: []edda.Claim{claim(later, noon.Add(24*time.Hour))}}) // long after it was sent
@@ -114,12 +115,12 @@ func TestClaimsOfAnHourThatWentInTheSameTransaction(t *testing.T) {
 	}
 	tx := must(db.begin(true))
 	defer func() { _ = tx.Rollback() }()
-	if err := db.fill(tx, db.stamp.next(noon), newStaged(db.index), group); err != nil {
+	if err := db.fill(tx, db.stamp.Next(noon), newStaged(db.index), group); err != nil {
 		t.Fatal(err)
 	}
-	hour := tx.Bucket([]byte(bucketClaim)).Bucket(hourKey(hourOf(noon)))
+	hour := tx.Bucket([]byte(format.Claim)).Bucket(format.HourKey(format.HourOf(noon)))
 	for id, there := range map[string]bool{"before": false, "after": true} {
-		if got := hour.Get(texts("acme", id)) != nil; got != there {
+		if got := hour.Get(format.Texts("acme", id)) != nil; got != there {
 			t.Errorf("the claim %s is there: %v", id, got)
 		}
 	}

@@ -9,22 +9,23 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
 // index is what must be found without a scan: built when the store opens, moved
 // on after every commit, never by one that failed.
 type index struct {
-	mu      sync.RWMutex          // guards all below
-	waiting map[string]waiting    // outbox rows of effects, by command id
-	effects map[ulid.ULID]string  // the other way round
-	size    int                   // outbox rows
-	kinds   map[edda.WorkKind]int // of them, how many of each kind
-	owners  map[ownerKey]*owner   // and of each saga of a tenant
-	parked  map[string]int        // parked events by tenant; none is zero
-	oldest  ulid.ULID             // the first of them; zero: none
-	front   ulid.ULID             // no row of the outbox is before this
-	counts  map[countKey]int      // none is zero
+	mu      sync.RWMutex            // guards all below
+	waiting map[string]waiting      // outbox rows of effects, by command id
+	effects map[ulid.ULID]string    // the other way round
+	size    int                     // outbox rows
+	kinds   map[edda.WorkKind]int   // of them, how many of each kind
+	owners  map[ownerKey]*owner     // and of each saga of a tenant
+	parked  map[string]int          // parked events by tenant; none is zero
+	oldest  ulid.ULID               // the first of them; zero: none
+	front   ulid.ULID               // no row of the outbox is before this
+	counts  map[format.CountKey]int // none is zero
 	queues  aside
 	maxDead int // bytes of a tenant's dead letters
 }
@@ -40,7 +41,7 @@ func newIndex() *index {
 	return &index{
 		waiting: map[string]waiting{},
 		effects: map[ulid.ULID]string{},
-		counts:  map[countKey]int{},
+		counts:  map[format.CountKey]int{},
 		kinds:   map[edda.WorkKind]int{},
 		owners:  map[ownerKey]*owner{},
 		parked:  map[string]int{},
@@ -51,8 +52,8 @@ func newIndex() *index {
 func (d *DB) loadIndex(tx *wal.Tx) (*index, error) {
 	x := newIndex()
 	x.maxDead = d.options.MaxDeadBytes
-	err := tx.Bucket([]byte(bucketOutbox)).ForEach(func(k, v []byte) error {
-		v, err := d.seal.open(bucketOutbox, k, v, 0)
+	err := tx.Bucket([]byte(format.Outbox)).ForEach(func(k, v []byte) error {
+		v, err := d.seal.Open(format.Outbox, k, v, 0)
 		if err != nil {
 			return err
 		}
@@ -84,9 +85,9 @@ func (d *DB) loadIndex(tx *wal.Tx) (*index, error) {
 }
 
 func (x *index) loadParked(tx *wal.Tx) error {
-	c := tx.Bucket([]byte(bucketParked)).Cursor()
+	c := tx.Bucket([]byte(format.Parked)).Cursor()
 	for k, _ := c.First(); k != nil; k, _ = c.Next() {
-		tenant, _, err := cutText(k)
+		tenant, _, err := format.CutText(k)
 		if err != nil {
 			return fmt.Errorf("parked event %x: %w", k, err)
 		}
@@ -160,14 +161,14 @@ type staged struct {
 	parked   map[string]int        // likewise, parked events by tenant
 	oldest   ulid.ULID
 	front    ulid.ULID
-	counts   map[countKey]int // new values
-	queues   aside            // what is added, or taken away
-	hours    []uint32         // in which claims were added
-	claimed  []recentCommand  // of these
-	cleared  bool             // claims were removed, and perhaps an hour with them
-	added    []added          // outbox rows
-	armed    bool             // due rows were added
-	first    []byte           // of these
+	counts   map[format.CountKey]int // new values
+	queues   aside                   // what is added, or taken away
+	hours    []uint32                // in which claims were added
+	claimed  []recentCommand         // of these
+	cleared  bool                    // claims were removed, and perhaps an hour with them
+	added    []added                 // outbox rows
+	armed    bool                    // due rows were added
+	first    []byte                  // of these
 }
 
 // keptStaged is how many rows there may be room for in what is kept for the next
@@ -200,7 +201,7 @@ func newStaged(x *index) *staged {
 		commands: map[string]waiting{},
 		effects:  map[ulid.ULID]string{},
 		gone:     map[ulid.ULID]bool{},
-		counts:   map[countKey]int{},
+		counts:   map[format.CountKey]int{},
 		kinds:    map[edda.WorkKind]int{},
 		parked:   map[string]int{},
 	}
@@ -250,19 +251,19 @@ func (s *staged) arm(key []byte) {
 
 // count moves one instance from where it stood to where it stands; it may be
 // new, or go.
-func (s *staged) count(who edda.Key, old, now head) {
+func (s *staged) count(who edda.Key, old, now format.Head) {
 	if old.Status == now.Status && old.Version == now.Version {
 		return
 	}
 	if old.Status != "" {
-		s.raise(countKey{who.Tenant, who.Saga, old.Version, old.Status}, -1)
+		s.raise(format.CountOf(who, old.Version, old.Status), -1)
 	}
 	if now.Status != "" {
-		s.raise(countKey{who.Tenant, who.Saga, now.Version, now.Status}, 1)
+		s.raise(format.CountOf(who, now.Version, now.Status), 1)
 	}
 }
 
-func (s *staged) raise(key countKey, n int) {
+func (s *staged) raise(key format.CountKey, n int) {
 	value, ok := s.counts[key]
 	if !ok {
 		value = s.index.counts[key]

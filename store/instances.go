@@ -2,11 +2,11 @@ package store
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -34,13 +34,13 @@ func (q Query) limit() int {
 func (q Query) start() []byte {
 	var first, next []byte
 	if q.Tenant != "" {
-		first = texts(q.Tenant)
+		first = format.Texts(q.Tenant)
 		if q.Saga != "" {
-			first = texts(q.Tenant, q.Saga)
+			first = format.Texts(q.Tenant, q.Saga)
 		}
 	}
 	if q.After != (edda.Key{}) {
-		next = append(instanceKey(q.After), 0)
+		next = append(format.InstanceKey(q.After), 0)
 	}
 	if bytes.Compare(next, first) > 0 {
 		return next
@@ -57,9 +57,9 @@ func (q Query) skip(k edda.Key) (to []byte, done bool) {
 	case q.Saga == "" || k.Saga == q.Saga:
 		return nil, false
 	case k.Saga < q.Saga:
-		return texts(k.Tenant, q.Saga), false
+		return format.Texts(k.Tenant, q.Saga), false
 	default:
-		return after(texts(k.Tenant)), q.Tenant != ""
+		return format.PrefixEnd(format.Texts(k.Tenant)), q.Tenant != ""
 	}
 }
 
@@ -67,10 +67,10 @@ func (q Query) skip(k edda.Key) (to []byte, done bool) {
 // are large: whether there are more is for the next query to say. It seeks to a tenant and a saga; a
 // status alone looks at every instance, without decoding those it leaves out.
 func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
-	err = d.read(bucketSaga, func(b *wal.Bucket) error {
+	err = d.read(format.Saga, func(b *wal.Bucket) error {
 		c, size := b.Cursor(), 0
 		for k, row := c.Seek(q.start()); k != nil && len(out) < q.limit() && size < maxRead; {
-			key, _, err := cutKey(k)
+			key, _, err := format.CutKey(k)
 			if err != nil {
 				return fmt.Errorf("instance: %w", err)
 			}
@@ -94,18 +94,18 @@ func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
 	return out, err
 }
 
-func (q Query) take(s seal, out []edda.Instance, key edda.Key, row []byte) ([]edda.Instance, error) {
-	h, _, err := cutHead(row)
+func (q Query) take(s format.Seal, out []edda.Instance, key edda.Key, row []byte) ([]edda.Instance, error) {
+	h, _, err := format.CutHead(row)
 	if err != nil {
 		return out, fmt.Errorf("instance %s: %w", key, err)
 	}
 	if h.Status == "" || q.Status != "" && q.Status != h.Status {
 		return out, nil
 	}
-	if row, err = s.instance(instanceKey(key), row); err != nil {
+	if row, err = s.Instance(format.InstanceKey(key), row); err != nil {
 		return out, fmt.Errorf("instance %s: %w", key, err)
 	}
-	in, err := cutInstance(key, row)
+	in, err := format.CutInstance(key, row)
 	if err != nil {
 		return out, err
 	}
@@ -148,26 +148,26 @@ func (d *DB) HistoryFrom(k edda.Key, place string, limit int) (out []Record, nex
 		if err != nil {
 			return err
 		}
-		for size := 0; at != (pointer{}); {
+		for size := 0; at != (format.Pointer{}); {
 			row := historyRow(tx, at)
 			if row == nil {
 				return nil
 			}
 			if len(out) >= limit || size >= maxRead {
-				next = at.place()
+				next = at.Place()
 				return nil
 			}
-			if row, err = d.seal.record(at, row); err != nil {
+			if row, err = d.seal.Record(at, row); err != nil {
 				return fmt.Errorf("history of %s: %w", k, err)
 			}
-			r, previous, err := cutRecord(at, row)
+			r, previous, err := format.CutRecord(at, row)
 			if err != nil {
 				return fmt.Errorf("history of %s: %w", k, err)
 			}
 			if r.Key != k {
 				return edda.Classify(edda.Permanent, "the place %q is not in the history of %s", place, k)
 			}
-			out, size, at = append(out, r), size+len(row), previous
+			out, size, at = append(out, Record(r)), size+len(row), previous
 		}
 		return nil
 	})
@@ -178,33 +178,22 @@ func (d *DB) HistoryFrom(k edda.Key, place string, limit int) (out []Record, nex
 }
 
 // begin is where to read on.
-func begin(tx *wal.Tx, k edda.Key, place string) (pointer, error) {
+func begin(tx *wal.Tx, k edda.Key, place string) (format.Pointer, error) {
 	if place != "" {
-		return readPlace(place)
+		return format.CutPlace(place)
 	}
-	h, _, err := cutHead(tx.Bucket([]byte(bucketSaga)).Get(instanceKey(k)))
+	h, _, err := format.CutHead(tx.Bucket([]byte(format.Saga)).Get(format.InstanceKey(k)))
 	if err != nil {
-		return pointer{}, fmt.Errorf("instance %s: %w", k, err)
+		return format.Pointer{}, fmt.Errorf("instance %s: %w", k, err)
 	}
 	return h.Last, nil
 }
 
-// place is a pointer as callers keep it.
-func (p pointer) place() string { return base64.RawURLEncoding.EncodeToString(p.append(nil)) }
-
-func readPlace(text string) (pointer, error) {
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(raw) != pointerSize {
-		return pointer{}, edda.Classify(edda.Permanent, "%q is no place in a history", text)
-	}
-	return cutPointer(raw), nil
-}
-
 // historyRow is nil when its day was dropped.
-func historyRow(tx *wal.Tx, at pointer) []byte {
-	day := tx.Bucket([]byte(bucketHistory)).Bucket(dayKey(at.Day))
+func historyRow(tx *wal.Tx, at format.Pointer) []byte {
+	day := tx.Bucket([]byte(format.History)).Bucket(format.DayKey(at.Day))
 	if day == nil {
 		return nil
 	}
-	return day.Get(at.key())
+	return day.Get(at.Key())
 }

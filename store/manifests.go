@@ -7,6 +7,7 @@ import (
 
 	"edda"
 	"edda/internal/jsonvalue"
+	"edda/store/format"
 )
 
 // A manifest's text is kept for as long as something may need it: it is loaded, or
@@ -30,7 +31,7 @@ func oldText(m edda.Manifest) OldText {
 }
 
 func (t OldText) key() []byte {
-	return manifestKey(edda.Manifest{Saga: t.Saga, Version: t.Version, Hash: t.Hash})
+	return format.ManifestKey(edda.Manifest{Saga: t.Saga, Version: t.Version, Hash: t.Hash})
 }
 
 // maxGoneTexts is how many texts one change marks or removes.
@@ -62,7 +63,7 @@ func (l *scan) manifests() error {
 	}
 	gone := l.historyDropped()
 	for i, m := range rows {
-		key := manifestKey(m)
+		key := format.ManifestKey(m)
 		if string(key) < string(l.after) {
 			continue
 		}
@@ -75,8 +76,8 @@ func (l *scan) manifests() error {
 }
 
 func (l *scan) texts() (rows []edda.Manifest, sizes []int, err error) {
-	err = l.tx.Bucket([]byte(bucketManifest)).ForEach(func(k, v []byte) error {
-		m, err := decode[edda.Manifest]("manifest", v)
+	err = l.tx.Bucket([]byte(format.Manifest)).ForEach(func(k, v []byte) error {
+		m, err := format.Decode[edda.Manifest]("manifest", v)
 		m.Text = ""
 		rows, sizes = append(rows, m), append(sizes, len(k)+len(v))
 		return err
@@ -103,11 +104,11 @@ func (l *scan) textNeeds(rows []edda.Manifest) (textNeeds, error) {
 	if err != nil {
 		return n, err
 	}
-	return n, l.tx.Bucket([]byte(bucketReplay)).ForEach(func(k, v []byte) error {
-		if v, err = l.seal.open(bucketReplay, k, v, 0); err != nil {
+	return n, l.tx.Bucket([]byte(format.Replay)).ForEach(func(k, v []byte) error {
+		if v, err = l.seal.Open(format.Replay, k, v, 0); err != nil {
 			return err
 		}
-		r, err := decode[Replay]("replay", v)
+		r, err := format.Decode[Replay]("replay", v)
 		if err == nil && r.Ended.IsZero() {
 			n.used[sagaVersion{r.Saga, r.Version}] = true
 		}
@@ -118,11 +119,11 @@ func (l *scan) textNeeds(rows []edda.Manifest) (textNeeds, error) {
 // historyDropped is the day before which no history is left; all days where there is
 // none, and no day where something lies there that is no day.
 func (l *scan) historyDropped() uint32 {
-	k, _ := l.tx.Bucket([]byte(bucketHistory)).Cursor().First()
+	k, _ := l.tx.Bucket([]byte(format.History)).Cursor().First()
 	switch {
 	case k == nil:
 		return ^uint32(0)
-	case len(k) != partSize:
+	case len(k) != format.PartSize:
 		return 0
 	}
 	return binary.BigEndian.Uint32(k)
@@ -142,7 +143,7 @@ func (l *scan) text(m edda.Manifest, size int, n textNeeds, gone uint32) error {
 			t.From = l.cut.Now.UTC()
 		}
 		return l.mark(t)
-	case needed || m.Idle.IsZero() || !m.Idle.Before(l.cut.Manifests) || dayOf(m.Idle) >= gone:
+	case needed || m.Idle.IsZero() || !m.Idle.Before(l.cut.Manifests) || format.DayOf(m.Idle) >= gone:
 		return nil
 	}
 	if err := l.room(maxGoneTexts); err != nil {
@@ -176,7 +177,7 @@ func (w *writer) markTexts(r *Removal) error {
 		if err != nil {
 			return fmt.Errorf("manifest: %w", err)
 		}
-		if err := w.bucket(bucketManifest).Put(t.key(), value); err != nil {
+		if err := w.bucket(format.Manifest).Put(t.key(), value); err != nil {
 			return err
 		}
 	}
@@ -192,7 +193,7 @@ func (w *writer) removeTexts(r *Removal) error {
 		if !ok || w.stands(t) {
 			continue
 		}
-		if err := w.bucket(bucketManifest).Delete(t.key()); err != nil {
+		if err := w.bucket(format.Manifest).Delete(t.key()); err != nil {
 			return err
 		}
 	}
@@ -201,17 +202,17 @@ func (w *writer) removeTexts(r *Removal) error {
 
 // text is a text that still is as it was looked at.
 func (w *writer) text(t OldText) (m edda.Manifest, ok bool, err error) {
-	value := w.bucket(bucketManifest).Get(t.key())
+	value := w.bucket(format.Manifest).Get(t.key())
 	if value == nil {
 		return m, false, nil
 	}
-	m, err = decode[edda.Manifest]("manifest", value)
+	m, err = format.Decode[edda.Manifest]("manifest", value)
 	return m, err == nil && m.Idle.Equal(t.Idle), err
 }
 
 // stands tells whether an instance has begun on the version since it was looked at.
 func (w *writer) stands(t OldText) bool {
-	for _, counts := range []map[countKey]int{w.staged.counts, w.staged.index.counts} {
+	for _, counts := range []map[format.CountKey]int{w.staged.counts, w.staged.index.counts} {
 		for key, n := range counts {
 			if key.Saga == t.Saga && key.Version == t.Version && n > 0 {
 				return true

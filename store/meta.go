@@ -3,6 +3,7 @@ package store
 import (
 	"time"
 
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -28,12 +29,12 @@ func (d *DB) Meta() (m Meta, err error) {
 }
 
 func metaOf(tx *wal.Tx) Meta {
-	b, s := tx.Bucket([]byte(bucketMeta)), stampOf(tx)
-	created, err := time.Parse(time.RFC3339Nano, string(b.Get(metaCreated)))
+	b, s := tx.Bucket([]byte(format.Meta)), stampOf(tx)
+	created, err := time.Parse(time.RFC3339Nano, string(b.Get(format.MetaCreated)))
 	if err != nil {
 		created = time.Time{} // a check tells of it
 	}
-	return Meta{ID: string(b.Get(metaID)), Created: created, Commit: s.Commit, Committed: s.time(), Tenant: string(b.Get(metaTenant))}
+	return Meta{ID: string(b.Get(format.MetaID)), Created: created, Commit: s.Commit, Committed: s.Time(), Tenant: string(b.Get(format.MetaTenant))}
 }
 
 // Size is how large the file is, and how much of it is free.

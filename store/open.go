@@ -19,15 +19,12 @@ import (
 
 	"edda"
 	"edda/internal/logthrottle"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
 // FileName is the store's file within the data folder.
 const FileName = "edda.db"
-
-// formatVersion is the format that this code reads and writes. Formats 1 to 3 were in no
-// release.
-const formatVersion = 4
 
 // lockWait is how long Open waits for another process to unlock the file: that of a
 // predecessor which is just exiting, no more.
@@ -38,16 +35,6 @@ const lockWait = time.Second
 // backup reads for as long as its client takes, and all would wait for it. 64 GiB
 // where addresses have 64 bits, else 1 GiB.
 const initialMap = 1 << (30 + 6*(^uint(0)>>63))
-
-var (
-	metaFormat  = []byte("format")
-	metaID      = []byte("id")
-	metaCreated = []byte("created")
-	metaCommit  = []byte("commit")
-	// metaDropped and metaRetention are there once something was removed.
-	metaDropped   = []byte("dropped")
-	metaRetention = []byte("retention")
-)
 
 // Open opens or creates the store in a folder and checks its format. Its errors
 // say what to do.
@@ -233,13 +220,13 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 	}
 	d.file = file
 	if err := file.View(func(tx *wal.Tx) error {
-		meta := tx.Bucket([]byte(bucketMeta))
-		d.id, d.tenant, d.origins, d.stamp = string(meta.Get(metaID)), string(meta.Get(metaTenant)), string(meta.Get(metaOrigins)), stampOf(tx)
+		meta := tx.Bucket([]byte(format.Meta))
+		d.id, d.tenant, d.origins, d.stamp = string(meta.Get(format.MetaID)), string(meta.Get(format.MetaTenant)), string(meta.Get(format.MetaOrigins)), stampOf(tx)
 		return nil
 	}); err != nil {
 		return nil, err
 	}
-	d.seal = seal{aead: o.Seal, id: d.id}
+	d.seal = format.Seal{AEAD: o.Seal, Store: d.id}
 	if err := d.unlock(); err != nil {
 		return nil, err
 	}
@@ -255,12 +242,12 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 // again; commits fail once the WAL is full.
 func withWAL(raw *boltFile, o Options) (*wal.DB, error) {
 	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Flushes: logthrottle.New(o.Log, "flush the store's WAL").Note, Spaces: map[string]wal.Space{
-		string(bucketOutbox):  {Fill: appendFill},
-		string(bucketAudit):   {Fill: appendFill},
-		string(bucketHistory): {Fill: appendFill, Nested: true},
-		string(bucketEnded):   {Fill: appendFill},
-		string(bucketSaga):    {Fill: instanceFill},
-		string(bucketClaim):   {Fill: appendFill, Nested: true},
+		string(format.Outbox):  {Fill: appendFill},
+		string(format.Audit):   {Fill: appendFill},
+		string(format.History): {Fill: appendFill, Nested: true},
+		string(format.Ended):   {Fill: appendFill},
+		string(format.Saga):    {Fill: instanceFill},
+		string(format.Claim):   {Fill: appendFill, Nested: true},
 	}})
 }
 
@@ -269,7 +256,7 @@ func withWAL(raw *boltFile, o Options) (*wal.DB, error) {
 func (d *DB) prepare(raw *bolt.DB) error {
 	complete := true
 	err := raw.View(func(tx *bolt.Tx) error {
-		for _, name := range keyspaces {
+		for _, name := range format.Keyspaces {
 			complete = complete && tx.Bucket([]byte(name)) != nil
 		}
 		return checkFormat(d.options.called, tx)
@@ -287,36 +274,36 @@ func (d *DB) prepare(raw *bolt.DB) error {
 }
 
 func checkFormat(path string, tx *bolt.Tx) error {
-	meta := tx.Bucket([]byte(bucketMeta))
+	meta := tx.Bucket([]byte(format.Meta))
 	if meta == nil {
 		if k, _ := tx.Cursor().First(); k != nil {
 			return fmt.Errorf("%s is not a store of edda: choose another --data", path)
 		}
 		return nil // new, or a crash before its first transaction
 	}
-	text := string(meta.Get(metaFormat))
+	text := string(meta.Get(format.MetaFormat))
 	version, err := strconv.Atoi(text)
 	if err != nil || version < 1 {
 		return fmt.Errorf("%s is not a store of edda: its format is %q: choose another --data", path, text)
 	}
-	if version > formatVersion {
-		return fmt.Errorf("%s was written by a newer edda (format %d, this one reads %d): use that version or restore a backup", path, version, formatVersion)
+	if version > format.Version {
+		return fmt.Errorf("%s was written by a newer edda (format %d, this one reads %d): use that version or restore a backup", path, version, format.Version)
 	}
-	if version < formatVersion {
-		return fmt.Errorf("%s was written before the first release (format %d, this one reads %d), and no released version reads it: choose another --data, or restore a backup of format %d", path, version, formatVersion, formatVersion)
+	if version < format.Version {
+		return fmt.Errorf("%s was written before the first release (format %d, this one reads %d), and no released version reads it: choose another --data, or restore a backup of format %d", path, version, format.Version, format.Version)
 	}
 	return nil
 }
 
 // create makes what a store lacks: all of a new one.
 func (d *DB) create(tx *bolt.Tx) error {
-	for _, name := range keyspaces {
+	for _, name := range format.Keyspaces {
 		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
 			return err
 		}
 	}
-	meta := tx.Bucket([]byte(bucketMeta))
-	if meta.Get(metaID) != nil {
+	meta := tx.Bucket([]byte(format.Meta))
+	if meta.Get(format.MetaID) != nil {
 		return nil
 	}
 	now := d.options.Now().UTC()
@@ -325,14 +312,14 @@ func (d *DB) create(tx *bolt.Tx) error {
 		return fmt.Errorf("make the store's id: %w", err)
 	}
 	return errors.Join(
-		meta.Put(metaFormat, []byte(strconv.Itoa(formatVersion))),
-		meta.Put(metaID, []byte(id.String())),
-		meta.Put(metaCreated, []byte(now.Format(time.RFC3339Nano))),
-		meta.Put(metaCommit, stamp{}.row()),
+		meta.Put(format.MetaFormat, []byte(strconv.Itoa(format.Version))),
+		meta.Put(format.MetaID, []byte(id.String())),
+		meta.Put(format.MetaCreated, []byte(now.Format(time.RFC3339Nano))),
+		meta.Put(format.MetaCommit, format.Stamp{}.Bytes()),
 	)
 }
 
-func readStamp(file *wal.DB) (s stamp, err error) {
+func readStamp(file *wal.DB) (s format.Stamp, err error) {
 	err = file.View(func(tx *wal.Tx) error {
 		s = stampOf(tx)
 		return nil
@@ -340,4 +327,6 @@ func readStamp(file *wal.DB) (s stamp, err error) {
 	return s, err
 }
 
-func stampOf(tx *wal.Tx) stamp { return cutStamp(tx.Bucket([]byte(bucketMeta)).Get(metaCommit)) }
+func stampOf(tx *wal.Tx) format.Stamp {
+	return format.CutStamp(tx.Bucket([]byte(format.Meta)).Get(format.MetaCommit))
+}

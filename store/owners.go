@@ -1,10 +1,10 @@
 package store
 
 import (
-	"bytes"
 	"strings"
 
 	"edda"
+	"edda/store/format"
 )
 
 // keptOwners is how many sagas of tenants without rows in the outbox are remembered, so
@@ -61,41 +61,15 @@ func (x *index) newOwner(tenant, saga string) *owner {
 
 // ownerOf finds those of the work in an outbox row, without decoding the rest of it.
 func (x *index) ownerOf(row []byte) (*owner, error) {
-	tenant, saga, ok := ownerIn(row)
+	tenant, saga, ok := format.OwnerIn(row)
 	if !ok {
-		w, err := decode[edda.Work]("outbox row", row)
+		w, err := format.Decode[edda.Work]("outbox row", row)
 		return x.owner(w.From.Tenant, w.From.Saga), err
 	}
 	if o := x.owners[ownerKey{string(tenant), string(saga)}]; o != nil {
 		return o, nil
 	}
 	return x.newOwner(string(tenant), string(saga)), nil
-}
-
-var (
-	fromField   = []byte(`,"from":{`)
-	tenantField = []byte(`"tenant":"`)
-	sagaField   = []byte(`"saga":"`)
-)
-
-// ownerIn are the tenant and the saga in a row as this version writes it, where neither
-// needs to be unescaped.
-func ownerIn(row []byte) (tenant, saga []byte, ok bool) {
-	_, after, _ := bytes.Cut(row, kindField)
-	if _, after, ok = bytes.Cut(after, []byte{'"'}); !ok || !bytes.HasPrefix(after, fromField) {
-		return nil, nil, false
-	}
-	after = after[len(fromField):]
-	if bytes.HasPrefix(after, tenantField) {
-		if tenant, after, ok = bytes.Cut(after[len(tenantField):], []byte(`",`)); !ok {
-			return nil, nil, false
-		}
-	}
-	if !bytes.HasPrefix(after, sagaField) {
-		return nil, nil, false
-	}
-	saga, _, ok = bytes.Cut(after[len(sagaField):], []byte{'"'})
-	return tenant, saga, ok && bytes.IndexByte(tenant, '\\') < 0 && bytes.IndexByte(saga, '\\') < 0
 }
 
 // disown forgets those without rows where they are too many. Its caller holds the lock.

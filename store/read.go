@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -26,17 +27,18 @@ func (d *DB) Due(until time.Time, limit int) (rows []Due, next time.Time, err er
 // waits tells, and says how many of those it passed over. A nil waits passes over none.
 func (d *DB) DueBut(until time.Time, limit int, waits func(Due) bool) (rows []Due, next time.Time, passed int, err error) {
 	from, arms := d.dues.look()
-	err = d.read(bucketDue, func(b *wal.Bucket) error {
+	err = d.read(format.Due, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		k, _ := c.Seek(from)
 		if k != nil {
 			d.dues.found(k, arms)
 		}
 		for ; k != nil; k, _ = c.Next() {
-			due, err := cutDue(k)
+			at, key, err := format.CutDue(k)
 			if err != nil {
 				return fmt.Errorf("due row %x: %w", k, err)
 			}
+			due := Due{at, key}
 			if len(rows) >= limit || due.Time.After(until) {
 				next = due.Time
 				return nil
@@ -60,14 +62,14 @@ const maxRead = 4 << 20
 // where they are large. There are no more when it lists none.
 func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
 	size := 0
-	err = d.read(bucketOutbox, func(b *wal.Bucket) error {
+	err = d.read(format.Outbox, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		k, v := c.Seek(after[:])
 		if bytes.Equal(k, after[:]) {
 			k, v = c.Next()
 		}
 		for ; k != nil && len(rows) < limit && size < maxRead; k, v = c.Next() {
-			if v, err = d.seal.open(bucketOutbox, k, v, 0); err != nil {
+			if v, err = d.seal.Open(format.Outbox, k, v, 0); err != nil {
 				return err
 			}
 			row, err := cutRow(k, v)
@@ -82,11 +84,7 @@ func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
 }
 
 func cutRow(k, v []byte) (r Row, err error) {
-	if len(k) != len(r.ID) {
-		return r, fmt.Errorf("outbox row %x: %w", k, errKey)
-	}
-	copy(r.ID[:], k)
-	r.Work, err = decode[edda.Work]("outbox row", v)
+	r.ID, r.Work, err = format.CutWork(k, v)
 	return r, err
 }
 
@@ -106,12 +104,12 @@ func (d *DB) Waiting(commandID string) (work edda.Work, found bool) {
 	if !ok {
 		return work, false
 	}
-	err := d.read(bucketOutbox, func(b *wal.Bucket) error {
+	err := d.read(format.Outbox, func(b *wal.Bucket) error {
 		value := b.Get(id[:])
 		if value == nil {
 			return nil // settled a moment ago
 		}
-		value, err := d.seal.open(bucketOutbox, id[:], value, 0)
+		value, err := d.seal.Open(format.Outbox, id[:], value, 0)
 		if err != nil {
 			return err
 		}
@@ -124,14 +122,15 @@ func (d *DB) Waiting(commandID string) (work edda.Work, found bool) {
 
 // Checkpoints lists the shared positions.
 func (d *DB) Checkpoints() ([]edda.Checkpoint, error) {
-	return list[edda.Checkpoint](d, bucketCheckpoint)
+	return list[edda.Checkpoint](d, format.Checkpoint)
 }
 
 // Positions lists the sagas' own positions.
 func (d *DB) Positions() (out []Position, err error) {
-	err = d.read(bucketPosition, func(b *wal.Bucket) error {
+	err = d.read(format.Position, func(b *wal.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {
-			p, err := cutPosition(k, v)
+			var p Position
+			p.Tenant, p.Saga, p.Checkpoint, err = format.CutPosition(k, v)
 			out = append(out, p)
 			return err
 		})
@@ -164,33 +163,21 @@ func (d *DB) PositionsOf(tenant, saga string) (out []edda.Checkpoint, err error)
 	return out, err
 }
 
-func cutPosition(k, v []byte) (p Position, err error) {
-	at := k
-	if p.Tenant, k, err = cutText(k); err != nil {
-		return p, fmt.Errorf("position %x: %w", at, err)
-	}
-	if p.Saga, _, err = cutText(k); err != nil {
-		return p, fmt.Errorf("position %x: %w", at, err)
-	}
-	p.Checkpoint, err = decode[edda.Checkpoint]("position", v)
-	return p, err
-}
-
 // Schedules lists how far every schedule has come.
-func (d *DB) Schedules() ([]edda.Schedule, error) { return list[edda.Schedule](d, bucketSchedule) }
+func (d *DB) Schedules() ([]edda.Schedule, error) { return list[edda.Schedule](d, format.Schedule) }
 
 // Manifests lists the kept manifest texts, by saga and version.
-func (d *DB) Manifests() ([]edda.Manifest, error) { return list[edda.Manifest](d, bucketManifest) }
+func (d *DB) Manifests() ([]edda.Manifest, error) { return list[edda.Manifest](d, format.Manifest) }
 
 // Audits lists operators' acts, newest first, at most limit.
 func (d *DB) Audits(limit int) (out []Audit, err error) {
-	err = d.read(bucketAudit, func(b *wal.Bucket) error {
+	err = d.read(format.Audit, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		for k, v := c.Last(); k != nil && len(out) < limit; k, v = c.Prev() {
-			if v, err = d.seal.open(bucketAudit, k, v, 0); err != nil {
+			if v, err = d.seal.Open(format.Audit, k, v, 0); err != nil {
 				return err
 			}
-			a, err := decode[Audit]("audit", v)
+			a, err := format.Decode[Audit]("audit", v)
 			if err != nil {
 				return err
 			}
@@ -224,12 +211,12 @@ func (d *DB) Counts() []Count {
 	return out
 }
 
-func loadCounts(tx *wal.Tx) (map[countKey]int, error) {
-	out := map[countKey]int{}
-	err := tx.Bucket([]byte(bucketCount)).ForEach(func(k, v []byte) error {
-		key, err := cutCount(k)
+func loadCounts(tx *wal.Tx) (map[format.CountKey]int, error) {
+	out := map[format.CountKey]int{}
+	err := tx.Bucket([]byte(format.Count)).ForEach(func(k, v []byte) error {
+		key, err := format.CutCount(k)
 		if err != nil || len(v) != 8 {
-			return fmt.Errorf("counter %x: %w", k, cmp.Or(err, errRow))
+			return fmt.Errorf("counter %x: %w", k, cmp.Or(err, format.ErrRow))
 		}
 		out[key] = int(binary.BigEndian.Uint64(v))
 		return nil
@@ -244,19 +231,19 @@ func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err 
 	if d.hours.none(command.millis) || d.hours.recent.lacks(command) {
 		return claim, false, d.hours.now.Load().readable(first)
 	}
-	key := texts(tenant, commandID)
-	err = d.read(bucketClaim, func(b *wal.Bucket) error {
+	key := format.Texts(tenant, commandID)
+	err = d.read(format.Claim, func(b *wal.Bucket) error {
 		ledger := d.hours.now.Load()
 		for _, hour := range ledger.from(first) {
 			value := claimIn(b, hour, key)
 			if value == nil {
 				continue
 			}
-			if value, err = d.seal.open(bucketClaim, key, value, 0); err != nil {
+			if value, err = d.seal.Open(format.Claim, key, value, 0); err != nil {
 				return err
 			}
 			found = true
-			claim, err = decode[edda.Claim]("claim "+commandID, value)
+			claim, err = format.Decode[edda.Claim]("claim "+commandID, value)
 			return err
 		}
 		return ledger.readable(first)
@@ -265,7 +252,7 @@ func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err 
 }
 
 func claimIn(b *wal.Bucket, hour uint32, key []byte) []byte {
-	if claims := b.Bucket(hourKey(hour)); claims != nil {
+	if claims := b.Bucket(format.HourKey(hour)); claims != nil {
 		return claims.Get(key)
 	}
 	return nil
@@ -273,7 +260,7 @@ func claimIn(b *wal.Bucket, hour uint32, key []byte) []byte {
 
 // DeadPlace is where a dead letter lies among the others, for [DB.DeadLetters].
 func DeadPlace(l edda.DeadLetter) string {
-	return base64.RawURLEncoding.EncodeToString(deadKey(l.Time, l.ID))
+	return base64.RawURLEncoding.EncodeToString(format.DeadKey(l.Time, l.ID))
 }
 
 // cutPlace reads what DeadPlace wrote.
@@ -281,11 +268,11 @@ func cutPlace(place string) ([]byte, error) {
 	key, err := base64.RawURLEncoding.DecodeString(place)
 	if err == nil {
 		var rest []byte
-		if _, rest, err = cutTime(key); err == nil {
-			_, rest, err = cutText(rest)
+		if _, rest, err = format.CutTime(key); err == nil {
+			_, rest, err = format.CutText(rest)
 		}
 		if len(rest) > 0 {
-			err = errKey
+			err = format.ErrKey
 		}
 	}
 	if err != nil {
@@ -305,17 +292,17 @@ func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err er
 		}
 	}
 	size := 0
-	err = d.read(bucketDead, func(b *wal.Bucket) error {
+	err = d.read(format.DeadLetter, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		k, v := c.Seek(from)
 		if bytes.Equal(k, from) {
 			k, v = c.Next()
 		}
 		for ; k != nil && len(out) < limit && size < maxRead; k, v = c.Next() {
-			if v, err = d.seal.open(bucketDead, k, v, 0); err != nil {
+			if v, err = d.seal.Open(format.DeadLetter, k, v, 0); err != nil {
 				return err
 			}
-			letter, err := decode[edda.DeadLetter]("dead letter", v)
+			letter, err := format.Decode[edda.DeadLetter]("dead letter", v)
 			if err != nil {
 				return err
 			}
@@ -333,9 +320,9 @@ func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err erro
 		if key, found = findDead(tx, id); !found {
 			return nil
 		}
-		value, err := d.seal.open(bucketDead, key, tx.Bucket([]byte(bucketDead)).Get(key), 0)
+		value, err := d.seal.Open(format.DeadLetter, key, tx.Bucket([]byte(format.DeadLetter)).Get(key), 0)
 		if err == nil {
-			letter, err = decode[edda.DeadLetter]("dead letter "+id, value)
+			letter, err = format.Decode[edda.DeadLetter]("dead letter "+id, value)
 		}
 		return err
 	})
@@ -343,27 +330,27 @@ func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err erro
 }
 
 func findDead(tx *wal.Tx, id string) ([]byte, bool) {
-	at := tx.Bucket([]byte(bucketDeadID)).Get(texts(id))
-	if len(at) < timeSize {
+	at := tx.Bucket([]byte(format.DeadLetterID)).Get(format.Texts(id))
+	if len(at) < format.TimeSize {
 		return nil, false
 	}
-	return append(bytes.Clone(at[:timeSize]), texts(id)...), true
+	return append(bytes.Clone(at[:format.TimeSize]), format.Texts(id)...), true
 }
 
 // read runs fn on one keyspace of a snapshot.
-func (d *DB) read(name keyspace, fn func(*wal.Bucket) error) error {
+func (d *DB) read(name format.Keyspace, fn func(*wal.Bucket) error) error {
 	return d.view(func(tx *wal.Tx) error { return fn(tx.Bucket([]byte(name))) })
 }
 
 // list decodes a whole keyspace, for those that stay small.
-func list[T any](d *DB, name keyspace) (out []T, err error) {
+func list[T any](d *DB, name format.Keyspace) (out []T, err error) {
 	err = d.read(name, func(b *wal.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {
-			v, err := d.seal.open(name, k, v, 0)
+			v, err := d.seal.Open(name, k, v, 0)
 			if err != nil {
 				return err
 			}
-			row, err := decode[T](string(name), v)
+			row, err := format.Decode[T](string(name), v)
 			out = append(out, row)
 			return err
 		})

@@ -3,6 +3,8 @@ package store
 import (
 	"hash/maphash"
 	"sync"
+
+	"edda/store/format"
 )
 
 // maxGeneration bounds each half of the claims that are known: together those of several
@@ -30,13 +32,13 @@ type claimGeneration struct {
 // recentCommand is the command of a claim: the hash of its id, and the time that it says.
 type recentCommand struct{ id, millis uint64 }
 
-func (c recentCommand) hour() uint32 { return uint32(c.millis / hourMillis) }
+func (c recentCommand) hour() uint32 { return uint32(c.millis / format.HourMillis) }
 
 // recentSeed is of this process, as all that is known of its claims is.
 var recentSeed = maphash.MakeSeed()
 
 func recentOf(commandID string) recentCommand {
-	return recentCommand{maphash.String(recentSeed, commandID), commandMillis(commandID)}
+	return recentCommand{maphash.String(recentSeed, commandID), format.CommandMillis(commandID)}
 }
 
 // add takes the commands of claims, before readers can see these.

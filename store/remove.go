@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -16,14 +17,14 @@ import (
 type Removal struct {
 	Instances []Ended
 	// History removes all rows before this place.
-	History Place
+	History format.Pointer
 	// Forgotten are keys that had nothing but the history removed here.
 	Forgotten []edda.Key
 	// Claims removes those of earlier hours, and in this hour those before this one.
 	Claims      ClaimPlace
 	DeadLetters []OldLetter
 	// Audits removes those before this place; its day is zero.
-	Audits Place
+	Audits format.Pointer
 	// Texts are manifests that nothing needs; Idle are those that began to be so, or
 	// ceased to.
 	Texts []OldText
@@ -42,13 +43,6 @@ type Ended struct {
 type OldLetter struct {
 	ID   string
 	Time time.Time
-}
-
-// Place is where a row lies that is named by its commit.
-type Place struct {
-	Day    uint32
-	Commit uint64
-	N      uint32
 }
 
 // ClaimPlace is where a claim lies.
@@ -75,7 +69,7 @@ func (w *writer) expire(e *encoded) error {
 
 func (r *Removal) empty() bool {
 	return len(r.Instances)+len(r.Forgotten)+len(r.DeadLetters)+len(r.Texts)+len(r.Idle) == 0 &&
-		r.History == (Place{}) && r.Claims == (ClaimPlace{}) && r.Audits == (Place{}) && r.Clock.IsZero()
+		r.History == (format.Pointer{}) && r.Claims == (ClaimPlace{}) && r.Audits == (format.Pointer{}) && r.Clock.IsZero()
 }
 
 func (w *writer) removeInstances(r *Removal) error {
@@ -90,20 +84,20 @@ func (w *writer) removeInstances(r *Removal) error {
 // removeInstance leaves the key's history, where there is any, to its own
 // retention: the head alone stays until then.
 func (w *writer) removeInstance(gone Ended) error {
-	key := instanceKey(gone.Key)
-	row := w.bucket(bucketSaga).Get(key)
-	h, _, err := cutHead(row)
+	key := format.InstanceKey(gone.Key)
+	row := w.bucket(format.Saga).Get(key)
+	h, _, err := format.CutHead(row)
 	if err != nil || h.Ended == 0 || h.Ended != uint64(gone.Time.UnixMilli()) {
 		return err // changed since it was looked at
 	}
-	if row, err = w.seal.instance(key, row); err != nil {
+	if row, err = w.seal.Instance(key, row); err != nil {
 		return err
 	}
-	in, err := cutInstance(gone.Key, row)
+	in, err := format.CutInstance(gone.Key, row)
 	if err != nil || !removable(in) {
 		return err
 	}
-	left := head{Last: h.Last}
+	left := format.Head{Last: h.Last}
 	w.staged.count(gone.Key, h, left)
 	for _, step := range []error{
 		w.moveEnd(gone.Key, h, left),
@@ -124,12 +118,12 @@ func (w *writer) removeParts(key []byte, in *edda.Instance) error {
 		return nil
 	}
 	var gone [][]byte // a cursor does not bear that its rows are deleted
-	c := w.bucket(bucketPart).Cursor()
+	c := w.bucket(format.Part).Cursor()
 	for k, _ := c.Seek(key); bytes.HasPrefix(k, key); k, _ = c.Next() {
 		gone = append(gone, bytes.Clone(k))
 	}
 	for _, k := range gone {
-		if err := w.bucket(bucketPart).Delete(k); err != nil {
+		if err := w.bucket(format.Part).Delete(k); err != nil {
 			return err
 		}
 	}
@@ -138,17 +132,17 @@ func (w *writer) removeParts(key []byte, in *edda.Instance) error {
 
 func (w *writer) dueRows(key []byte, in *edda.Instance) (rows [][]byte) {
 	for _, at := range armed(in) {
-		rows = append(rows, dueKey(at, key))
+		rows = append(rows, format.DueKey(at, key))
 	}
 	return rows
 }
 
 // putHead keeps a head while it leads to history that is kept.
-func (w *writer) putHead(key []byte, h head) error {
-	if !h.Last.before(droppedHistory(w.tx)) {
-		return w.bucket(bucketSaga).Put(key, h.append(nil))
+func (w *writer) putHead(key []byte, h format.Head) error {
+	if !h.Last.Before(droppedHistory(w.tx)) {
+		return w.bucket(format.Saga).Put(key, h.Append(nil))
 	}
-	return w.bucket(bucketSaga).Delete(key)
+	return w.bucket(format.Saga).Delete(key)
 }
 
 // removable tells whether nothing is outstanding for a finished instance: no
@@ -170,19 +164,19 @@ func removable(in *edda.Instance) bool {
 
 // removeHistory removes the oldest rows. Later pointers to them end their chains.
 func (w *writer) removeHistory(r *Removal) error {
-	until := pointer(r.History)
-	if !droppedHistory(w.tx).before(until) {
+	until := r.History
+	if !droppedHistory(w.tx).Before(until) {
 		return nil
 	}
-	if err := w.removeBuckets(bucketHistory, dayKey(until.Day), until.key()); err != nil {
+	if err := w.removeBuckets(format.History, format.DayKey(until.Day), until.Key()); err != nil {
 		return err
 	}
-	return w.bucket(bucketMeta).Put(metaDropped, until.append(nil))
+	return w.bucket(format.Meta).Put(format.MetaDropped, until.Append(nil))
 }
 
 // removeBuckets removes, in a keyspace of buckets, all rows before a place, and
 // the buckets that have become empty. Whoever calls has bounded them.
-func (w *writer) removeBuckets(name keyspace, last, until []byte) error {
+func (w *writer) removeBuckets(name format.Keyspace, last, until []byte) error {
 	space := w.bucket(name)
 	var names [][]byte
 	c := space.Cursor()
@@ -241,16 +235,16 @@ func removeRows(b *wal.Bucket, until []byte, all bool) (empty bool, err error) {
 // forget removes the heads of keys that have nothing any more.
 func (w *writer) forget(r *Removal) error {
 	for _, k := range r.Forgotten {
-		key := instanceKey(k)
-		row := w.bucket(bucketSaga).Get(key)
-		h, _, err := cutHead(row)
+		key := format.InstanceKey(k)
+		row := w.bucket(format.Saga).Get(key)
+		h, _, err := format.CutHead(row)
 		if err != nil {
 			return fmt.Errorf("instance %s: %w", k, err)
 		}
-		if row == nil || h.Status != "" || !h.Last.before(droppedHistory(w.tx)) || waitsFor(w.tx, key) {
+		if row == nil || h.Status != "" || !h.Last.Before(droppedHistory(w.tx)) || waitsFor(w.tx, key) {
 			continue
 		}
-		if err := w.bucket(bucketSaga).Delete(key); err != nil {
+		if err := w.bucket(format.Saga).Delete(key); err != nil {
 			return err
 		}
 	}
@@ -262,7 +256,7 @@ func (w *writer) removeClaims(r *Removal) error {
 		return nil
 	}
 	w.staged.cleared = true
-	return w.removeBuckets(bucketClaim, hourKey(hourOf(r.Claims.Hour)), texts(r.Claims.Tenant, r.Claims.CommandID))
+	return w.removeBuckets(format.Claim, format.HourKey(format.HourOf(r.Claims.Hour)), format.Texts(r.Claims.Tenant, r.Claims.CommandID))
 }
 
 func (w *writer) removeLetters(r *Removal) error {
@@ -278,7 +272,7 @@ func (w *writer) removeLetters(r *Removal) error {
 }
 
 func (w *writer) removeAudits(r *Removal) error {
-	_, err := removeRows(w.bucket(bucketAudit), pointer(r.Audits).key(), false)
+	_, err := removeRows(w.bucket(format.Audit), r.Audits.Key(), false)
 	return err
 }
 
@@ -288,32 +282,32 @@ func (w *writer) retentionClock(r *Removal) error {
 		return nil
 	}
 	clock := binary.BigEndian.AppendUint64(nil, uint64(max(0, r.Clock.UnixMilli())))
-	return w.bucket(bucketMeta).Put(metaRetention, clock)
+	return w.bucket(format.Meta).Put(format.MetaRetention, clock)
 }
 
 // droppedHistory is the place before which history was removed.
-func droppedHistory(tx *wal.Tx) pointer {
-	if b := tx.Bucket([]byte(bucketMeta)).Get(metaDropped); len(b) == pointerSize {
-		return cutPointer(b)
+func droppedHistory(tx *wal.Tx) format.Pointer {
+	if b := tx.Bucket([]byte(format.Meta)).Get(format.MetaDropped); len(b) == format.PointerSize {
+		return format.CutPointer(b)
 	}
-	return pointer{}
+	return format.Pointer{}
 }
 
 // writtenAt is the time of the commit that wrote a dead letter.
 func writtenAt(tx *wal.Tx, id string) (time.Time, bool) {
-	at := tx.Bucket([]byte(bucketDeadID)).Get(texts(id))
-	if len(at) != timeSize+8 {
+	at := tx.Bucket([]byte(format.DeadLetterID)).Get(format.Texts(id))
+	if len(at) != format.TimeSize+8 {
 		return time.Time{}, false
 	}
-	return stamp{Clock: binary.BigEndian.Uint64(at[timeSize:])}.time(), true
+	return format.Stamp{Clock: binary.BigEndian.Uint64(at[format.TimeSize:])}.Time(), true
 }
 
 // waitsFor tells whether events are parked or held for a key.
 func waitsFor(tx *wal.Tx, key []byte) bool {
-	return queued(tx, bucketParked, key) || queued(tx, bucketHeld, key)
+	return queued(tx, format.Parked, key) || queued(tx, format.Held, key)
 }
 
-func queued(tx *wal.Tx, name keyspace, key []byte) bool {
+func queued(tx *wal.Tx, name format.Keyspace, key []byte) bool {
 	k, _ := tx.Bucket([]byte(name)).Cursor().Seek(key)
 	return bytes.HasPrefix(k, key)
 }

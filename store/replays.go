@@ -9,6 +9,7 @@ import (
 
 	"edda"
 	"edda/internal/jsonvalue"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -44,30 +45,30 @@ type Replay struct {
 
 func (e *encoder) replays(c Change) error {
 	for _, r := range c.Replays {
-		if err := e.put(bucketReplay, texts(r.ID), r); err != nil {
+		if err := e.put(format.Replay, format.Texts(r.ID), r); err != nil {
 			return err
 		}
 	}
 	for _, id := range c.DropReplays {
-		e.out.puts = append(e.out.puts, row{bucket: bucketReplay, key: texts(id)})
+		e.out.puts = append(e.out.puts, row{bucket: format.Replay, key: format.Texts(id)})
 	}
 	return nil
 }
 
 // Replays lists the replays that are kept, oldest first.
-func (d *DB) Replays() ([]Replay, error) { return list[Replay](d, bucketReplay) }
+func (d *DB) Replays() ([]Replay, error) { return list[Replay](d, format.Replay) }
 
 // Keys calls visit with every key of one saga of one tenant that has an instance
 // or a history, in order and behind after, until it returns false.
 func (v *View) Keys(tenant, saga string, after edda.Key, visit func(edda.Key) bool) error {
-	prefix := texts(tenant, saga)
+	prefix := format.Texts(tenant, saga)
 	start := prefix
 	if after != (edda.Key{}) {
-		start = append(instanceKey(after), 0)
+		start = append(format.InstanceKey(after), 0)
 	}
-	c := v.bucket(bucketSaga).Cursor()
+	c := v.bucket(format.Saga).Cursor()
 	for k, _ := c.Seek(start); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
-		key, _, err := cutKey(k)
+		key, _, err := format.CutKey(k)
 		if err != nil {
 			return fmt.Errorf("instance: %w", err)
 		}
@@ -81,8 +82,8 @@ func (v *View) Keys(tenant, saga string, after edda.Key, visit func(edda.Key) bo
 // Known tells whether anything is recorded of a key, and the version of its
 // instance, 0 where it has none.
 func (v *View) Known(k edda.Key) (version int, known bool, err error) {
-	row := v.bucket(bucketSaga).Get(instanceKey(k))
-	h, _, err := cutHead(row)
+	row := v.bucket(format.Saga).Get(format.InstanceKey(k))
+	h, _, err := format.CutHead(row)
 	if err != nil {
 		return 0, false, fmt.Errorf("instance %s: %w", k, err)
 	}
@@ -91,12 +92,12 @@ func (v *View) Known(k edda.Key) (version int, known bool, err error) {
 
 // HistoryDropped tells whether any history was removed: then a key of which
 // nothing is recorded may be one that was forgotten.
-func (v *View) HistoryDropped() bool { return droppedHistory(v.tx) != (pointer{}) }
+func (v *View) HistoryDropped() bool { return droppedHistory(v.tx) != (format.Pointer{}) }
 
 // HistorySize counts the rows of one key without decoding them; whole is false
 // where older days were dropped.
 func (v *View) HistorySize(k edda.Key) (n int, whole bool, err error) {
-	whole, err = v.chain(k, func(pointer, []byte) error {
+	whole, err = v.chain(k, func(format.Pointer, []byte) error {
 		n++
 		return nil
 	})
@@ -106,16 +107,16 @@ func (v *View) HistorySize(k edda.Key) (n int, whole bool, err error) {
 // History is everything that is recorded of one key, oldest first, at most limit
 // rows; more are an error. Whole is false where older days were dropped.
 func (v *View) History(k edda.Key, limit int) (rows []Record, whole bool, err error) {
-	whole, err = v.chain(k, func(at pointer, row []byte) error {
+	whole, err = v.chain(k, func(at format.Pointer, row []byte) error {
 		if len(rows) >= limit {
 			return edda.Classify(edda.Permanent, "%s has more than %d rows of history", k, limit)
 		}
-		row, err := v.seal.record(at, row)
+		row, err := v.seal.Record(at, row)
 		if err != nil {
 			return err
 		}
-		r, _, err := cutRecord(at, row)
-		rows = append(rows, r)
+		r, _, err := format.CutRecord(at, row)
+		rows = append(rows, Record(r))
 		return err
 	})
 	slices.Reverse(rows)
@@ -123,39 +124,39 @@ func (v *View) History(k edda.Key, limit int) (rows []Record, whole bool, err er
 }
 
 // chain follows the pointers of one key's history back, newest row first.
-func (v *View) chain(k edda.Key, visit func(pointer, []byte) error) (whole bool, err error) {
-	h, _, err := cutHead(v.bucket(bucketSaga).Get(instanceKey(k)))
+func (v *View) chain(k edda.Key, visit func(format.Pointer, []byte) error) (whole bool, err error) {
+	h, _, err := format.CutHead(v.bucket(format.Saga).Get(format.InstanceKey(k)))
 	if err != nil {
 		return false, fmt.Errorf("instance %s: %w", k, err)
 	}
 	days := map[uint32]*wal.Bucket{}
-	for at := h.Last; at != (pointer{}); {
+	for at := h.Last; at != (format.Pointer{}); {
 		row := v.historyRow(days, at)
 		if row == nil {
 			return false, nil
 		}
-		if len(row) < pointerSize {
-			return false, fmt.Errorf("history of %s: %w", k, errRow)
+		if len(row) < format.PointerSize {
+			return false, fmt.Errorf("history of %s: %w", k, format.ErrRow)
 		}
 		if err := visit(at, row); err != nil {
 			return false, fmt.Errorf("history of %s: %w", k, err)
 		}
-		at = cutPointer(row)
+		at = format.CutPointer(row)
 	}
 	return true, nil
 }
 
 // historyRow is nil when its day was dropped; days keeps the buckets at hand.
-func (v *View) historyRow(days map[uint32]*wal.Bucket, at pointer) []byte {
+func (v *View) historyRow(days map[uint32]*wal.Bucket, at format.Pointer) []byte {
 	day, ok := days[at.Day]
 	if !ok {
-		day = v.bucket(bucketHistory).Bucket(dayKey(at.Day))
+		day = v.bucket(format.History).Bucket(format.DayKey(at.Day))
 		days[at.Day] = day
 	}
 	if day == nil {
 		return nil
 	}
-	return day.Get(at.key())
+	return day.Get(at.Key())
 }
 
 // CellBytes is a cell as the store writes it: two cells are the same when these are.

@@ -8,6 +8,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -20,16 +21,13 @@ import (
 // as it goes: what was sent lately is in what was logged lately, and at most so much before.
 const TellAfter = 10 * time.Second
 
-// metaMark and the name of a stream say where the last message lies that was published to it.
-const metaMark = "mark/"
-
 // Marks are the last messages that were published, one for each stream, as of the last
 // commit that took rows from the outbox.
 func (d *DB) Marks() (marks []edda.Mark, err error) {
 	err = d.view(func(tx *wal.Tx) error {
-		c := tx.Bucket([]byte(bucketMeta)).Cursor()
-		for k, v := c.Seek([]byte(metaMark)); bytes.HasPrefix(k, []byte(metaMark)); k, v = c.Next() {
-			m, err := decode[edda.Mark]("the last message that was published", v)
+		c := tx.Bucket([]byte(format.Meta)).Cursor()
+		for k, v := c.Seek([]byte(format.MetaMark)); bytes.HasPrefix(k, []byte(format.MetaMark)); k, v = c.Next() {
+			m, err := format.Decode[edda.Mark]("the last message that was published", v)
 			if err != nil {
 				return err
 			}
@@ -42,10 +40,10 @@ func (d *DB) Marks() (marks []edda.Mark, err error) {
 
 func (e *encoder) marks(c Change) error {
 	for i := range c.Marks {
-		key := []byte(metaMark + c.Marks[i].Stream)
+		key := []byte(format.MetaMark + c.Marks[i].Stream)
 		if c.Marks[i].Seq == 0 {
-			e.out.puts = append(e.out.puts, row{bucket: bucketMeta, key: key})
-		} else if err := e.put(bucketMeta, key, &c.Marks[i]); err != nil {
+			e.out.puts = append(e.out.puts, row{bucket: format.Meta, key: key})
+		} else if err := e.put(format.Meta, key, &c.Marks[i]); err != nil {
 			return err
 		}
 	}
@@ -65,7 +63,7 @@ func (e *encoder) sent(c Change) error {
 		if err != nil {
 			return fmt.Errorf("work %s: %w", c.Sent[i].Work.ID, err)
 		}
-		e.out.sent = append(e.out.sent, row{bucket: bucketOutbox, key: c.Sent[i].ID.Bytes(), value: value})
+		e.out.sent = append(e.out.sent, row{bucket: format.Outbox, key: c.Sent[i].ID.Bytes(), value: value})
 	}
 	return nil
 }
@@ -73,11 +71,11 @@ func (e *encoder) sent(c Change) error {
 // told has the log say what rows were sent.
 func (w *writer) told(e *encoded) error {
 	for _, r := range e.sent {
-		b := w.bucket(bucketOutbox)
+		b := w.bucket(format.Outbox)
 		if b.Get(r.key) != nil {
 			continue // it goes out as it is
 		}
-		value, err := w.seal.close(bucketOutbox, r.key, r.value, 0)
+		value, err := w.seal.Close(format.Outbox, r.key, r.value, 0)
 		if err != nil {
 			return err
 		}
@@ -95,21 +93,21 @@ func (d *DB) Sent(since time.Time, fn func(Row) error) error {
 	file := d.file
 	d.swap.RUnlock()
 	return file.Past(func(_ uint64, values wal.Values) error {
-		var at stamp
+		var at format.Stamp
 		if err := values(func(space, key, value []byte) error {
-			if string(space) == string(bucketMeta) && string(key) == string(metaCommit) {
-				at = cutStamp(value)
+			if string(space) == string(format.Meta) && string(key) == string(format.MetaCommit) {
+				at = format.CutStamp(value)
 			}
 			return nil
-		}); err != nil || at.time().Before(since) {
+		}); err != nil || at.Time().Before(since) {
 			return err // older ones may be sealed with a key that is gone
 		}
 		var rows []Row
 		if err := values(func(space, key, value []byte) error {
-			if string(space) != string(bucketOutbox) {
+			if string(space) != string(format.Outbox) {
 				return nil
 			}
-			plain, err := d.seal.open(bucketOutbox, key, value, 0)
+			plain, err := d.seal.Open(format.Outbox, key, value, 0)
 			if err != nil {
 				return err
 			}
@@ -139,7 +137,7 @@ func (d *DB) Sent(since time.Time, fn func(Row) error) error {
 }
 
 func (d *DB) inOutbox(id ulid.ULID) (is bool, err error) {
-	err = d.read(bucketOutbox, func(b *wal.Bucket) error {
+	err = d.read(format.Outbox, func(b *wal.Bucket) error {
 		is = b.Get(id[:]) != nil
 		return nil
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -101,7 +102,7 @@ func (s *Sweep) Next(ctx context.Context) (p Portion, err error) {
 type scan struct {
 	*Sweep
 	tx      *wal.Tx
-	seal    seal
+	seal    format.Seal
 	portion *Portion
 	seen    int
 }
@@ -114,9 +115,9 @@ func (l *scan) run() error {
 	case KindInstances:
 		return l.instances()
 	case KindHistory:
-		return l.buckets(bucketHistory, dayKey(dayOf(l.cut.History)), l.cut.History, l.record)
+		return l.buckets(format.History, format.DayKey(format.DayOf(l.cut.History)), l.cut.History, l.record)
 	case KindClaims:
-		return l.buckets(bucketClaim, hourKey(hourOf(l.cut.Claims)), l.cut.Claims, l.claim)
+		return l.buckets(format.Claim, format.HourKey(format.HourOf(l.cut.Claims)), l.cut.Claims, l.claim)
 	case KindDeadLetters:
 		return l.letters()
 	case KindAudit:
@@ -146,15 +147,15 @@ func (l *scan) instances() error {
 	if l.cut.Ended == nil {
 		return nil
 	}
-	c := l.tx.Bucket([]byte(bucketEnded)).Cursor()
+	c := l.tx.Bucket([]byte(format.Ended)).Cursor()
 	k, _ := c.Seek(l.after)
 	for k != nil {
-		e, err := cutEnded(k)
+		e, err := format.CutEnded(k)
 		if err != nil {
 			return fmt.Errorf("index of ends: %x: %w", k, err)
 		}
 		if !e.Time.Before(l.cut.Ended(e.Saga, e.Status)) {
-			l.after = after(texts(e.Saga, string(e.Status)))
+			l.after = format.PrefixEnd(format.Texts(e.Saga, string(e.Status)))
 			k, _ = c.Seek(l.after)
 			continue
 		}
@@ -170,14 +171,14 @@ func (l *scan) instances() error {
 	return nil
 }
 
-func (l *scan) ended(e ended) error {
-	key := instanceKey(e.Key)
-	row := l.tx.Bucket([]byte(bucketSaga)).Get(key)
-	opened, err := l.seal.instance(key, row)
+func (l *scan) ended(e format.End) error {
+	key := format.InstanceKey(e.Key)
+	row := l.tx.Bucket([]byte(format.Saga)).Get(key)
+	opened, err := l.seal.Instance(key, row)
 	if err != nil {
 		return err
 	}
-	in, err := cutInstance(e.Key, opened)
+	in, err := format.CutInstance(e.Key, opened)
 	if err != nil || !removable(in) {
 		return err
 	}
@@ -188,21 +189,21 @@ func (l *scan) ended(e ended) error {
 }
 
 // buckets goes through the buckets before one, oldest first.
-func (l *scan) buckets(name keyspace, before []byte, cut time.Time, row func(bucket, k, v []byte) error) error {
+func (l *scan) buckets(name format.Keyspace, before []byte, cut time.Time, row func(bucket, k, v []byte) error) error {
 	if cut.IsZero() {
 		return nil
 	}
 	space := l.tx.Bucket([]byte(name))
 	c := space.Cursor()
-	for bucket, _ := c.Seek(l.after[:min(partSize, len(l.after))]); bucket != nil && string(bucket) < string(before); bucket, _ = c.Next() {
+	for bucket, _ := c.Seek(l.after[:min(format.PartSize, len(l.after))]); bucket != nil && string(bucket) < string(before); bucket, _ = c.Next() {
 		part, err := partOf(name, space, bucket)
 		if err != nil {
 			return err
 		}
 		rows := part.Cursor()
 		k, v := rows.First()
-		if len(l.after) > partSize && string(l.after[:partSize]) == string(bucket) {
-			k, v = rows.Seek(l.after[partSize:])
+		if len(l.after) > format.PartSize && string(l.after[:format.PartSize]) == string(bucket) {
+			k, v = rows.Seek(l.after[format.PartSize:])
 		}
 		for ; k != nil; k, v = rows.Next() {
 			if err := l.room(maxRemovedRows); err != nil {
@@ -221,25 +222,25 @@ func (l *scan) buckets(name keyspace, before []byte, cut time.Time, row func(buc
 // record takes one row of the history, and the key it was the last of, if
 // nothing else of it is left.
 func (l *scan) record(day, k, v []byte) error {
-	if len(k) != pointerSize-partSize {
-		return fmt.Errorf("history of day %x: row %x: %w", day, k, errKey)
+	if len(k) != format.PointerSize-format.PartSize {
+		return fmt.Errorf("history of day %x: row %x: %w", day, k, format.ErrKey)
 	}
-	at := cutPointer(append(append([]byte(nil), day...), k...))
-	if len(v) < pointerSize {
-		return fmt.Errorf("history of day %x: row %x: %w", day, k, errRow)
+	at := format.CutPointer(append(append([]byte(nil), day...), k...))
+	if len(v) < format.PointerSize {
+		return fmt.Errorf("history of day %x: row %x: %w", day, k, format.ErrRow)
 	}
 	var of struct {
 		Key edda.Key `json:"key"`
 	}
-	v, err := l.seal.record(at, v)
+	v, err := l.seal.Record(at, v)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(v[pointerSize:], &of); err != nil {
+	if err := json.Unmarshal(v[format.PointerSize:], &of); err != nil {
 		return fmt.Errorf("decode history: %w", err)
 	}
-	key := instanceKey(of.Key)
-	h, _, err := cutHead(l.tx.Bucket([]byte(bucketSaga)).Get(key))
+	key := format.InstanceKey(of.Key)
+	h, _, err := format.CutHead(l.tx.Bucket([]byte(format.Saga)).Get(key))
 	if err == nil && h.Status == "" && h.Last == at && !waitsFor(l.tx, key) {
 		if len(l.portion.Forgotten) >= maxRemovedScattered {
 			return errFull
@@ -248,17 +249,17 @@ func (l *scan) record(day, k, v []byte) error {
 	}
 	next := at
 	next.N++
-	l.portion.History = Place(next)
+	l.portion.History = next
 	return err
 }
 
 func (l *scan) claim(hour, k, _ []byte) error {
 	at := ClaimPlace{Hour: time.Unix(int64(binary.BigEndian.Uint32(hour))*60*60, 0).UTC()}
-	tenant, rest, err := cutText(k)
+	tenant, rest, err := format.CutText(k)
 	if err != nil {
 		return fmt.Errorf("claim %x: %w", k, err)
 	}
-	command, _, err := cutText(rest)
+	command, _, err := format.CutText(rest)
 	if err != nil {
 		return fmt.Errorf("claim %x: %w", k, err)
 	}
@@ -273,9 +274,9 @@ func (l *scan) letters() error {
 	if l.cut.DeadLetters.IsZero() {
 		return nil
 	}
-	c := l.tx.Bucket([]byte(bucketDead)).Cursor()
+	c := l.tx.Bucket([]byte(format.DeadLetter)).Cursor()
 	for k, v := c.Seek(l.after); k != nil; k, v = c.Next() {
-		at, _, err := cutTime(k)
+		at, _, err := format.CutTime(k)
 		if err != nil {
 			return fmt.Errorf("dead letter %x: %w", k, err)
 		}
@@ -298,7 +299,7 @@ func (l *scan) letter(k, v []byte) error {
 		ID  string   `json:"id"`
 		Key edda.Key `json:"key"`
 	}
-	v, err := l.seal.open(bucketDead, k, v, 0)
+	v, err := l.seal.Open(format.DeadLetter, k, v, 0)
 	if err != nil {
 		return err
 	}
@@ -306,7 +307,7 @@ func (l *scan) letter(k, v []byte) error {
 		return fmt.Errorf("decode dead letter: %w", err)
 	}
 	written, ok := writtenAt(l.tx, letter.ID)
-	if !ok || !written.Before(l.cut.DeadLetters) || queued(l.tx, bucketHeld, instanceKey(letter.Key)) {
+	if !ok || !written.Before(l.cut.DeadLetters) || queued(l.tx, format.Held, format.InstanceKey(letter.Key)) {
 		return nil
 	}
 	l.take(len(k) + len(v))
@@ -319,7 +320,7 @@ func (l *scan) audits() error {
 	if l.cut.Audits.IsZero() {
 		return nil
 	}
-	c := l.tx.Bucket([]byte(bucketAudit)).Cursor()
+	c := l.tx.Bucket([]byte(format.Audit)).Cursor()
 	for k, v := c.Seek(l.after); k != nil; k, v = c.Next() {
 		a, err := l.db.cutAudit(k, v)
 		if err != nil || !a.Time.Before(l.cut.Audits) {
@@ -330,9 +331,9 @@ func (l *scan) audits() error {
 		}
 		l.take(len(k) + len(v))
 		l.after = append(append(l.after[:0:0], k...), 0)
-		at := cutPointer(append(make([]byte, 4), k...))
+		at := format.CutPointer(append(make([]byte, 4), k...))
 		at.N++
-		l.portion.Audits = Place(at)
+		l.portion.Audits = at
 	}
 	return nil
 }
@@ -341,8 +342,8 @@ func (l *scan) audits() error {
 // said; where none has said it, it is the last commit's time, or the store's creation, and kept is false.
 func (d *DB) RetentionClock() (t time.Time, kept bool, err error) {
 	err = d.view(func(tx *wal.Tx) error {
-		if b := tx.Bucket([]byte(bucketMeta)).Get(metaRetention); len(b) == 8 {
-			t, kept = stamp{Clock: binary.BigEndian.Uint64(b)}.time(), true
+		if b := tx.Bucket([]byte(format.Meta)).Get(format.MetaRetention); len(b) == 8 {
+			t, kept = format.Stamp{Clock: binary.BigEndian.Uint64(b)}.Time(), true
 			return nil
 		}
 		m := metaOf(tx)

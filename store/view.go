@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -12,7 +13,7 @@ import (
 type View struct {
 	db   *DB
 	tx   *wal.Tx
-	seal seal
+	seal format.Seal
 	// Of what is parked and held: most keys have neither, and each is looked for.
 	parked, held *wal.Cursor
 }
@@ -40,21 +41,21 @@ func (v *View) Cell(k edda.Key) (cell edda.Cell, err error) {
 
 func (v *View) cell(k edda.Key) (edda.Cell, error) {
 	cell := edda.Cell{Key: k}
-	key := instanceKey(k)
-	row, err := v.seal.instance(key, v.bucket(bucketSaga).Get(key))
+	key := format.InstanceKey(k)
+	row, err := v.seal.Instance(key, v.bucket(format.Saga).Get(key))
 	if err != nil {
 		return cell, fmt.Errorf("instance %s: %w", k, err)
 	}
-	if cell.Instance, err = cutInstance(k, row); err != nil {
+	if cell.Instance, err = format.CutInstance(k, row); err != nil {
 		return cell, err
 	}
 	if cell.Instance == nil {
-		if cell.Parked, err = v.entries(bucketParked, &v.parked, key); err != nil {
+		if cell.Parked, err = v.entries(format.Parked, &v.parked, key); err != nil {
 			return cell, err
 		}
 	}
 	if cell.Instance == nil || cell.Instance.Held != "" {
-		if cell.Held, err = v.entries(bucketHeld, &v.held, key); err != nil {
+		if cell.Held, err = v.entries(format.Held, &v.held, key); err != nil {
 			return cell, err
 		}
 	}
@@ -66,13 +67,13 @@ func (v *View) cell(k edda.Key) (edda.Cell, error) {
 
 // parts are those of one instance's state.
 func (v *View) parts(key []byte) (out []edda.Part, err error) {
-	c := v.bucket(bucketPart).Cursor()
+	c := v.bucket(format.Part).Cursor()
 	for k, row := c.Seek(key); bytes.HasPrefix(k, key); k, row = c.Next() {
-		_, n, err := cutPart(k)
+		_, n, err := format.CutEntryKey(k)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("part %x: %w", k, err)
 		}
-		if row, err = v.seal.open(bucketPart, k, row, 0); err != nil {
+		if row, err = v.seal.Open(format.Part, k, row, 0); err != nil {
 			return nil, err
 		}
 		out = append(out, edda.Part{N: n, Data: bytes.Clone(row)})
@@ -80,19 +81,19 @@ func (v *View) parts(key []byte) (out []edda.Part, err error) {
 	return out, nil
 }
 
-func (v *View) bucket(name keyspace) *wal.Bucket { return v.tx.Bucket([]byte(name)) }
+func (v *View) bucket(name format.Keyspace) *wal.Bucket { return v.tx.Bucket([]byte(name)) }
 
 // entries are those of one key, by the cursor of all that are asked for.
-func (v *View) entries(name keyspace, of **wal.Cursor, key []byte) (out []edda.Entry, err error) {
+func (v *View) entries(name format.Keyspace, of **wal.Cursor, key []byte) (out []edda.Entry, err error) {
 	if *of == nil {
 		*of = v.bucket(name).Cursor()
 	}
 	c := *of
 	for k, row := c.Seek(key); bytes.HasPrefix(k, key); k, row = c.Next() {
-		if row, err = v.seal.open(name, k, row, 0); err != nil {
+		if row, err = v.seal.Open(name, k, row, 0); err != nil {
 			return nil, err
 		}
-		entry, err := decode[edda.Entry](string(name)+" event", row)
+		entry, err := format.Decode[edda.Entry](string(name)+" event", row)
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -78,15 +79,15 @@ func (q *aside) grow(tenant string, bytes int) {
 
 // entry counts one row of a queue. The head of what is held names its dead
 // letter: there is one for each key.
-func (q *Queues) entry(name keyspace, value []byte, n int) error {
+func (q *Queues) entry(name format.Keyspace, value []byte, n int) error {
 	if value == nil {
 		return nil
 	}
-	if name == bucketParked {
+	if name == format.Parked {
 		q.Parked += n
 		return nil
 	}
-	e, err := decode[entryPart]("held event", value)
+	e, err := format.Decode[format.EntryPart]("held event", value)
 	if err != nil {
 		return err
 	}
@@ -101,12 +102,12 @@ func (q *aside) letter(value []byte, n int) error {
 	if value == nil {
 		return nil
 	}
-	d, err := decode[letterPart]("dead letter", value)
+	d, err := format.Decode[format.LetterPart]("dead letter", value)
 	if err != nil {
 		return err
 	}
 	q.dead(d.Reason, n)
-	q.grow(d.tenant(), n*len(value))
+	q.grow(d.Tenant(), n*len(value))
 	if d.Cut > 0 {
 		q.Cut += n
 	}
@@ -115,10 +116,10 @@ func (q *aside) letter(value []byte, n int) error {
 
 // countEntry counts a row of a queue that is put, replaced or deleted.
 func (w *writer) countEntry(r row) error {
-	if r.bucket != bucketParked && r.bucket != bucketHeld {
+	if r.bucket != format.Parked && r.bucket != format.Held {
 		return nil
 	}
-	was, err := w.seal.open(r.bucket, r.key, w.bucket(r.bucket).Get(r.key), 0)
+	was, err := w.seal.Open(r.bucket, r.key, w.bucket(r.bucket).Get(r.key), 0)
 	if err != nil {
 		return err
 	}
@@ -129,13 +130,13 @@ func (w *writer) countEntry(r row) error {
 }
 
 // loadQueues counts what is there when the store opens.
-func loadQueues(tx *wal.Tx, s seal) (q aside, err error) {
-	for _, name := range []keyspace{bucketParked, bucketHeld, bucketDead} {
+func loadQueues(tx *wal.Tx, s format.Seal) (q aside, err error) {
+	for _, name := range []format.Keyspace{format.Parked, format.Held, format.DeadLetter} {
 		if err := tx.Bucket([]byte(name)).ForEach(func(k, v []byte) error {
-			v, err := s.open(name, k, v, 0)
+			v, err := s.Open(name, k, v, 0)
 			switch {
 			case err != nil:
-			case name == bucketDead:
+			case name == format.DeadLetter:
 				err = q.letter(v, 1)
 			default:
 				err = q.entry(name, v, 1)
@@ -161,29 +162,29 @@ type WaitingKey struct {
 // HeldKeys lists keys that a poison event holds, in key order, after one; saga
 // may be empty. It looks at no more than maxLimit keys.
 func (d *DB) HeldKeys(tenant, saga string, after edda.Key, limit int) ([]WaitingKey, error) {
-	return d.waitingKeys(bucketHeld, tenant, saga, after, limit)
+	return d.waitingKeys(format.Held, tenant, saga, after, limit)
 }
 
 // ParkedKeys lists keys for which events are parked, likewise.
 func (d *DB) ParkedKeys(tenant, saga string, after edda.Key, limit int) ([]WaitingKey, error) {
-	return d.waitingKeys(bucketParked, tenant, saga, after, limit)
+	return d.waitingKeys(format.Parked, tenant, saga, after, limit)
 }
 
-func (d *DB) waitingKeys(name keyspace, tenant, saga string, from edda.Key, limit int) (out []WaitingKey, err error) {
-	prefix := texts(tenant)
+func (d *DB) waitingKeys(name format.Keyspace, tenant, saga string, from edda.Key, limit int) (out []WaitingKey, err error) {
+	prefix := format.Texts(tenant)
 	if saga != "" {
-		prefix = texts(tenant, saga)
+		prefix = format.Texts(tenant, saga)
 	}
 	start := prefix
 	if from != (edda.Key{}) {
-		start = after(instanceKey(from))
+		start = format.PrefixEnd(format.InstanceKey(from))
 	}
 	err = d.read(name, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		for k, v := c.Seek(start); bytes.HasPrefix(k, prefix); k, v = c.Next() {
-			key, rest, err := cutKey(k)
-			if err != nil || len(rest) != 8 {
-				return fmt.Errorf("%s event %x: %w", name, k, errKey)
+			key, _, err := format.CutEntryKey(k)
+			if err != nil {
+				return fmt.Errorf("%s event %x: %w", name, k, err)
 			}
 			if n := len(out); n > 0 && out[n-1].Key == key {
 				out[n-1].Events++
@@ -192,10 +193,10 @@ func (d *DB) waitingKeys(name keyspace, tenant, saga string, from edda.Key, limi
 			if len(out) == min(limit, maxLimit) {
 				return nil
 			}
-			if v, err = d.seal.open(name, k, v, 0); err != nil {
+			if v, err = d.seal.Open(name, k, v, 0); err != nil {
 				return err
 			}
-			entry, err := decode[edda.Entry](string(name)+" event", v)
+			entry, err := format.Decode[edda.Entry](string(name)+" event", v)
 			if err != nil {
 				return err
 			}

@@ -4,44 +4,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
-
-// keyspace is the name of a top-level bucket.
-type keyspace string
-
-// The keyspaces; FORMAT.md says what each holds.
-const (
-	bucketMeta       keyspace = "meta"
-	bucketSaga       keyspace = "saga"
-	bucketCount      keyspace = "count"
-	bucketCheckpoint keyspace = "checkpoint"
-	bucketPosition   keyspace = "position"
-	bucketOutbox     keyspace = "outbox"
-	bucketDue        keyspace = "due"
-	bucketEnded      keyspace = "ended"
-	bucketClaim      keyspace = "claim"   // a bucket per hour
-	bucketHistory    keyspace = "history" // a bucket per day
-	bucketParked     keyspace = "parked"
-	bucketHeld       keyspace = "held"
-	bucketDead       keyspace = "deadletter"
-	bucketDeadID     keyspace = "deadletter-id"
-	bucketManifest   keyspace = "manifest"
-	bucketSchedule   keyspace = "schedule"
-	bucketAudit      keyspace = "audit"
-	bucketReplay     keyspace = "replay"
-	bucketPart       keyspace = "part"
-)
-
-var keyspaces = []keyspace{
-	bucketMeta, bucketSaga, bucketCount, bucketCheckpoint, bucketPosition, bucketOutbox, bucketDue, bucketEnded,
-	bucketClaim, bucketHistory, bucketParked, bucketHeld, bucketDead, bucketDeadID, bucketManifest, bucketSchedule, bucketAudit, bucketReplay, bucketPart,
-}
 
 // appendFill packs the pages of keyspaces that only grow at their end: a page
 // that is split there never takes another row.
@@ -52,57 +21,31 @@ const appendFill = 0.95
 // small instances are 58 % full instead of 66, and those of larger ones no emptier.
 const instanceFill = 0.7
 
-// stamp is what tells commits apart: a number without gaps, and a time that
-// never goes back, in milliseconds. It is a row of meta.
-type stamp struct {
-	Commit uint64
-	Clock  uint64
-}
-
-const stampSize = 16
-
-func (s stamp) row() []byte {
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, s.Commit), s.Clock)
-}
-
-func cutStamp(b []byte) stamp {
-	if len(b) != stampSize {
-		return stamp{}
-	}
-	return stamp{Commit: binary.BigEndian.Uint64(b), Clock: binary.BigEndian.Uint64(b[8:])}
-}
-
-func (s stamp) next(now time.Time) stamp {
-	return stamp{Commit: s.Commit + 1, Clock: max(s.Clock, uint64(max(0, now.UnixMilli())))}
-}
-
-func (s stamp) time() time.Time { return time.UnixMilli(int64(s.Clock)).UTC() }
-
 // writer puts encoded changes into one transaction. What the index will have
 // to know goes to staged, which counts only if the transaction does.
 type writer struct {
-	seal    seal
+	seal    format.Seal
 	tx      *wal.Tx
-	buckets map[keyspace]*wal.Bucket
+	buckets map[format.Keyspace]*wal.Bucket
 	history *wal.Bucket // of the day
 	hour    *wal.Bucket // of the claim that was written last; nil: ask
 	ofHour  uint32
-	stamp   stamp
+	stamp   format.Stamp
 	staged  *staged
 	tells   bool // rows that were in the outbox for long
 	// The key that was asked for last: what is put or deleted there has a copy.
-	id [pointerSize]byte
+	id [format.PointerSize]byte
 	// Ordinals of outbox rows, history rows and audits in this commit.
 	works, records, audits uint32
 }
 
-func newWriter(tx *wal.Tx, secret seal, s stamp, st *staged) (*writer, error) {
-	w := &writer{tx: tx, seal: secret, buckets: make(map[keyspace]*wal.Bucket, len(keyspaces)), stamp: s, staged: st}
-	return w, w.bucket(bucketMeta).Put(metaCommit, s.row())
+func newWriter(tx *wal.Tx, secret format.Seal, s format.Stamp, st *staged) (*writer, error) {
+	w := &writer{tx: tx, seal: secret, buckets: make(map[format.Keyspace]*wal.Bucket, len(format.Keyspaces)), stamp: s, staged: st}
+	return w, w.bucket(format.Meta).Put(format.MetaCommit, s.Bytes())
 }
 
 // bucket is that of a keyspace: most commits need few.
-func (w *writer) bucket(name keyspace) *wal.Bucket {
+func (w *writer) bucket(name format.Keyspace) *wal.Bucket {
 	b := w.buckets[name]
 	if b == nil {
 		b = w.tx.Bucket([]byte(name))
@@ -149,7 +92,7 @@ func (w *writer) transition(t *encodedTransition) error {
 		return err
 	}
 	for _, r := range t.rows {
-		if r.bucket == bucketParked {
+		if r.bucket == format.Parked {
 			w.park(t.who.Tenant, r)
 		}
 		if err := w.write(r); err != nil {
@@ -171,7 +114,7 @@ func (w *writer) transition(t *encodedTransition) error {
 
 // park counts a parked event that comes or goes.
 func (w *writer) park(tenant string, r row) {
-	was, is := w.bucket(bucketParked).Get(r.key) != nil, r.value != nil
+	was, is := w.bucket(format.Parked).Get(r.key) != nil, r.value != nil
 	switch {
 	case is && !was:
 		w.staged.parked[tenant]++
@@ -192,8 +135,8 @@ func (w *writer) write(r row) error {
 
 // put writes a row, sealed behind its head where the keyspace is one of those.
 // A row in the bucket of a day has a place that its key alone does not tell.
-func (w *writer) put(b *wal.Bucket, space keyspace, key, place, value []byte, head int) error {
-	value, err := w.seal.close(space, place, value, head)
+func (w *writer) put(b *wal.Bucket, space format.Keyspace, key, place, value []byte, head int) error {
+	value, err := w.seal.Close(space, place, value, head)
 	if err != nil {
 		return err
 	}
@@ -205,8 +148,8 @@ func (w *writer) cell(t *encodedTransition) error {
 	if t.record == nil && t.instance == nil {
 		return nil
 	}
-	row := w.bucket(bucketSaga).Get(t.key)
-	old, body, err := cutHead(row)
+	row := w.bucket(format.Saga).Get(t.key)
+	old, body, err := format.CutHead(row)
 	if err != nil {
 		return err
 	}
@@ -218,43 +161,37 @@ func (w *writer) cell(t *encodedTransition) error {
 	}
 	if t.instance == nil {
 		old.Last = last
-		return w.bucket(bucketSaga).Put(t.key, append(old.append(nil), body...))
+		return w.bucket(format.Saga).Put(t.key, append(old.Append(nil), body...))
 	}
 	t.head.Last = last
 	if err := w.end(t, old, row); err != nil {
 		return err
 	}
-	t.head.append(t.instance[:0])
+	t.head.Append(t.instance[:0])
 	w.staged.count(t.who, old, t.head)
-	return w.put(w.bucket(bucketSaga), bucketSaga, t.key, t.key, t.instance, t.head.size())
+	return w.put(w.bucket(format.Saga), format.Saga, t.key, t.key, t.instance, t.head.Size())
 }
 
-func (w *writer) record(row []byte, previous pointer) (pointer, error) {
-	at := pointer{Day: dayOf(w.stamp.time()), Commit: w.stamp.Commit, N: w.records}
+func (w *writer) record(row []byte, previous format.Pointer) (format.Pointer, error) {
+	at := format.Pointer{Day: format.DayOf(w.stamp.Time()), Commit: w.stamp.Commit, N: w.records}
 	w.records++
 	if w.history == nil {
-		day, err := w.bucket(bucketHistory).CreateBucketIfNotExists(dayKey(at.Day))
+		day, err := w.bucket(format.History).CreateBucketIfNotExists(format.DayKey(at.Day))
 		if err != nil {
 			return at, fmt.Errorf("history of a day: %w", err)
 		}
 		w.history = day
 	}
-	previous.append(row[:0])
-	place := at.append(w.id[:0])
-	return at, w.put(w.history, bucketHistory, place[partSize:], place, row, pointerSize)
+	previous.Append(row[:0])
+	place := at.Append(w.id[:0])
+	return at, w.put(w.history, format.History, place[format.PartSize:], place, row, format.PointerSize)
 }
 
-// ulid names the next outbox row: the commit's time, its number, the row's
-// ordinal in it. It needs no randomness to be unique, and sorts in commit order
-// even where the clock went back.
-func (w *writer) ulid() (id ulid.ULID) {
-	_ = id.SetTime(w.stamp.Clock & ulid.MaxTime())
-	var commit [8]byte
-	binary.BigEndian.PutUint64(commit[:], w.stamp.Commit)
-	copy(id[6:12], commit[2:])
-	binary.BigEndian.PutUint32(id[12:], w.works)
+// rowID is the id of the next outbox row.
+func (w *writer) rowID() ulid.ULID {
+	n := w.works
 	w.works++
-	return id
+	return w.stamp.RowID(n)
 }
 
 // work adds what goes out and removes what is settled, in this order: the
@@ -291,9 +228,9 @@ func (w *writer) send(list []encodedWork) error {
 				return err
 			}
 		}
-		id := w.ulid()
+		id := w.rowID()
 		w.id = id
-		if err := w.put(w.bucket(bucketOutbox), bucketOutbox, w.id[:], w.id[:], work.value, 0); err != nil {
+		if err := w.put(w.bucket(format.Outbox), format.Outbox, w.id[:], w.id[:], work.value, 0); err != nil {
 			return err
 		}
 		w.staged.add(id, work)
@@ -310,11 +247,11 @@ func (w *writer) settle(command string, who edda.Key) error {
 	}
 	w.staged.removed(row.ID, edda.WorkEffect, w.staged.index.owner(who.Tenant, who.Saga))
 	w.id = row.ID
-	return w.bucket(bucketOutbox).Delete(w.id[:])
+	return w.bucket(format.Outbox).Delete(w.id[:])
 }
 
 func (w *writer) remove(id ulid.ULID) error {
-	bucket := w.bucket(bucketOutbox)
+	bucket := w.bucket(format.Outbox)
 	w.id = id
 	value := bucket.Get(w.id[:])
 	if value == nil {
@@ -323,7 +260,7 @@ func (w *writer) remove(id ulid.ULID) error {
 	if w.late(id) {
 		bucket.Tell(w.id[:], value)
 	}
-	value, err := w.seal.open(bucketOutbox, w.id[:], value, 0)
+	value, err := w.seal.Open(format.Outbox, w.id[:], value, 0)
 	if err != nil {
 		return err
 	}
@@ -331,7 +268,7 @@ func (w *writer) remove(id ulid.ULID) error {
 	if err != nil {
 		return err
 	}
-	w.staged.removed(id, kindOf(value), by)
+	w.staged.removed(id, format.KindOf(value), by)
 	return bucket.Delete(w.id[:])
 }
 
@@ -374,7 +311,7 @@ func (w *writer) claim(c *encodedClaim) error {
 	if err := w.turn(c.hour); err != nil {
 		return fmt.Errorf("claims of an hour: %w", err)
 	}
-	return w.put(w.hour, bucketClaim, c.key, c.key, c.value, 0)
+	return w.put(w.hour, format.Claim, c.key, c.key, c.value, 0)
 }
 
 // turn goes on with the claims of an hour, which most that come together share.
@@ -386,7 +323,7 @@ func (w *writer) turn(hour uint32) (err error) {
 		w.staged.hours = append(w.staged.hours, hour)
 	}
 	w.ofHour = hour
-	w.hour, err = w.bucket(bucketClaim).CreateBucketIfNotExists(hourKey(hour))
+	w.hour, err = w.bucket(format.Claim).CreateBucketIfNotExists(format.HourKey(hour))
 	return err
 }
 
@@ -397,9 +334,9 @@ func (w *writer) letters(e *encoded) error {
 		}
 	}
 	for _, a := range e.audits {
-		key := pointer{Commit: w.stamp.Commit, N: w.audits}.key()
+		key := format.Pointer{Commit: w.stamp.Commit, N: w.audits}.Key()
 		w.audits++
-		if err := w.put(w.bucket(bucketAudit), bucketAudit, key, key, a, 0); err != nil {
+		if err := w.put(w.bucket(format.Audit), format.Audit, key, key, a, 0); err != nil {
 			return err
 		}
 	}
@@ -411,8 +348,8 @@ func (w *writer) deadLetter(d *encodedDead) error {
 	if err := w.resolve(d.id); err != nil {
 		return err
 	}
-	at := binary.BigEndian.AppendUint64(appendTime(nil, d.time), w.stamp.Clock)
-	if err := w.bucket(bucketDeadID).Put(texts(d.id), at); err != nil {
+	at := binary.BigEndian.AppendUint64(format.AppendTime(nil, d.time), w.stamp.Clock)
+	if err := w.bucket(format.DeadLetterID).Put(format.Texts(d.id), at); err != nil {
 		return err
 	}
 	value := d.value
@@ -422,27 +359,27 @@ func (w *writer) deadLetter(d *encodedDead) error {
 	if err := w.staged.queues.letter(value, 1); err != nil {
 		return err
 	}
-	key := deadKey(d.time, d.id)
-	return w.put(w.bucket(bucketDead), bucketDead, key, key, value, 0)
+	key := format.DeadKey(d.time, d.id)
+	return w.put(w.bucket(format.DeadLetter), format.DeadLetter, key, key, value, 0)
 }
 
 func (w *writer) resolve(id string) error {
-	ids := w.bucket(bucketDeadID)
+	ids := w.bucket(format.DeadLetterID)
 	key, ok := findDead(w.tx, id)
 	if !ok {
 		return nil
 	}
-	was, err := w.seal.open(bucketDead, key, w.bucket(bucketDead).Get(key), 0)
+	was, err := w.seal.Open(format.DeadLetter, key, w.bucket(format.DeadLetter).Get(key), 0)
 	if err != nil {
 		return err
 	}
 	if err := w.staged.queues.letter(was, -1); err != nil {
 		return err
 	}
-	if err := w.bucket(bucketDead).Delete(key); err != nil {
+	if err := w.bucket(format.DeadLetter).Delete(key); err != nil {
 		return err
 	}
-	return ids.Delete(texts(id))
+	return ids.Delete(format.Texts(id))
 }
 
 // stale removes the due rows that a look found stale. It comes before the
@@ -452,7 +389,7 @@ func (w *writer) stale(e *encoded) error { return w.dues(e.disarm, nil) }
 func (w *writer) armed(e *encoded) error { return w.dues(nil, e.arm) }
 
 func (w *writer) dues(disarm, arm [][]byte) error {
-	bucket := w.bucket(bucketDue)
+	bucket := w.bucket(format.Due)
 	for _, key := range disarm {
 		if err := bucket.Delete(key); err != nil {
 			return err
@@ -471,12 +408,12 @@ func (w *writer) dues(disarm, arm [][]byte) error {
 func (w *writer) counts() error {
 	for key, n := range w.staged.counts {
 		if n == 0 {
-			if err := w.bucket(bucketCount).Delete(key.row()); err != nil {
+			if err := w.bucket(format.Count).Delete(key.Bytes()); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := w.bucket(bucketCount).Put(key.row(), binary.BigEndian.AppendUint64(nil, uint64(n))); err != nil {
+		if err := w.bucket(format.Count).Put(key.Bytes(), binary.BigEndian.AppendUint64(nil, uint64(n))); err != nil {
 			return err
 		}
 	}
@@ -486,11 +423,11 @@ func (w *writer) counts() error {
 // oldest notes the first outbox row. None comes before those there were, so that the
 // many that were deleted lately are not passed again.
 func (w *writer) oldest() {
-	k, _ := w.bucket(bucketOutbox).Cursor().Seek(w.staged.index.front[:])
+	k, _ := w.bucket(format.Outbox).Cursor().Seek(w.staged.index.front[:])
 	w.staged.oldest = ulid.ULID{}
 	copy(w.staged.oldest[:], k)
 	w.staged.front = w.staged.oldest
 	if k == nil {
-		w.staged.front = w.ulid() // the next one is behind this
+		w.staged.front = w.rowID() // the next one is behind this
 	}
 }
