@@ -14,28 +14,27 @@ import (
 )
 
 const (
-	// maxFindings ends a check of a store that is wrong all over.
+	// maxFindings ends a check.
 	maxFindings = 100
-	// maxIdle bounds the list of instances that wait for nothing; all are counted.
+	// maxIdle bounds the list of idle instances; all are counted.
 	maxIdle = 1000
 	// maxRecent is how many event ids an instance may remember.
 	maxRecent = 64
 )
 
-// Health is what a check found.
+// Health is the outcome of a check.
 type Health struct {
-	// Findings are contradictions within the store: there is none in a sound one.
+	// Findings are contradictions within the store. A sound store has none.
 	Findings []error
 	Rows     int
-	// Idle are unfinished instances that nothing can wake but an event or an
-	// operator, the first of IdleTotal.
+	// Idle are the first of IdleTotal unfinished instances that only an event or an operator can
+	// wake.
 	Idle      []edda.Instance
 	IdleTotal int
-	// Clock is the time of the last commit, Commit its number.
 	Meta
 }
 
-// checker reads one snapshot. It compares what one keyspace promises with what another has.
+// checker compares the keyspaces of a snapshot with one another.
 type checker struct {
 	progress
 	tx      *wal.Tx
@@ -43,20 +42,18 @@ type checker struct {
 	last    format.Stamp
 	found   []error
 	counts  map[format.CountKey]int
-	dropped format.Pointer // where the history that is kept begins
-	linked  int            // history rows that chains lead to
-	// commands are the effects in the outbox, by command; working the keys that
-	// have work there.
+	dropped format.Pointer // where the kept history begins
+	linked  int            // history rows on chains
+	// commands are the ids of effects in the outbox. working are the keys with work there.
 	commands map[string]bool
 	working  map[edda.Key]bool
-	parts    map[edda.Key]int // of states, which no instance was found for yet
+	parts    map[edda.Key]int // of states whose instance was not found yet
 	health   *Health
 }
 
-// examine reads one snapshot and reports what contradicts itself: rows that do
-// not decode, keys that are not those of their values, counters and indexes that
-// do not match the rows, broken chains of history. The pages below the rows can
-// be compared only while nothing is committed.
+// examine reads a snapshot and reports contradictions: rows that cannot be decoded, keys that are
+// not those of their values, counters and indexes that do not match the rows, broken chains of
+// history. The pages can be compared only while nothing is committed.
 func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h Health) {
 	below, sound := d.checkFile(pages)
 	tx, err := d.begin(false)
@@ -98,7 +95,7 @@ func (c *checker) wrong(format string, args ...any) {
 
 var errEnough = errors.New("and more")
 
-// each calls fn with every row of a bucket; a row that fn cannot read is a finding.
+// each calls fn with every row of a bucket. An error of fn is a finding.
 func (c *checker) each(b *wal.Bucket, what string, fn func(k, v []byte) error) error {
 	return b.ForEach(func(k, v []byte) error {
 		if err := c.row(); err != nil {
@@ -118,7 +115,7 @@ func (c *checker) bucket(name format.Keyspace) *wal.Bucket { return c.tx.Bucket(
 
 func (c *checker) space(name format.Keyspace, fn func(k, v []byte) error) error {
 	return c.each(c.bucket(name), string(name), func(k, v []byte) error {
-		if name != format.Saga { // which has a head
+		if name != format.Saga { // its values have a head
 			opened, err := c.seal.Open(name, k, v, 0)
 			if err != nil {
 				return err
@@ -129,7 +126,7 @@ func (c *checker) space(name format.Keyspace, fn func(k, v []byte) error) error 
 	})
 }
 
-// within reads the bucket of an hour or a day.
+// within is each for the bucket of an hour or a day.
 func (c *checker) within(name format.Keyspace, part []byte, what string, fn func(k, v []byte) error) error {
 	b := c.bucket(name).Bucket(part)
 	if b == nil || len(part) != format.PartSize {
@@ -138,9 +135,8 @@ func (c *checker) within(name format.Keyspace, part []byte, what string, fn func
 	return c.each(b, what, fn)
 }
 
-// checkFile checks the file below its rows, and its WAL. It is sound where the rows can
-// be read. While it waits for those who write no snapshot is open, for which they might
-// wait.
+// checkFile checks the pages of the file, and its WAL. It is sound if the rows can be read. It waits
+// for writers, so no snapshot may be open, for which these might wait.
 func (d *DB) checkFile(pages bool) (found []error, sound bool) {
 	d.swap.RLock()
 	defer d.swap.RUnlock()
@@ -189,7 +185,7 @@ func (c *checker) instances() error {
 	})
 }
 
-// headAlone is a key that has history and no instance.
+// headAlone checks a key that has history and no instance.
 func (c *checker) headAlone(k []byte, key edda.Key, h format.Head, body []byte) {
 	if len(body) > 0 || h.Version != 0 || h.Ended != 0 {
 		c.wrong("instance %s: it has no status, but a version, an end or a body", key)
@@ -256,7 +252,7 @@ func (c *checker) idle(in *edda.Instance) {
 	}
 }
 
-// chain follows a key's history to its end, or to where it was dropped.
+// chain follows a key's history to its end, or to where it was removed.
 func (c *checker) chain(key edda.Key, at format.Pointer) {
 	for at != (format.Pointer{}) && !at.Before(c.dropped) {
 		row := historyRow(c.tx, at)
@@ -298,7 +294,7 @@ func (c *checker) counters() error {
 	return err
 }
 
-// ends looks for rows of the index of ends that lead to no such end.
+// ends checks that each row of the index of ends has its instance.
 func (c *checker) ends() error {
 	return c.space(format.Ended, func(k, _ []byte) error {
 		e, err := format.CutEnded(k)

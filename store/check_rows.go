@@ -17,12 +17,11 @@ import (
 	"edda/store/wal"
 )
 
-// This file checks the keyspaces that are not about instances: mostly that a
-// row's key is the one that its value gives.
+// These check the keyspaces without instances: mostly that the key of a row matches its value.
 
 var errOther = errors.New("its key is not that of its value")
 
-// spaces looks for unknown buckets.
+// spaces finds unknown buckets.
 func (c *checker) spaces() error {
 	return c.tx.ForEach(func(k []byte, _ *wal.Bucket) error {
 		if !slices.Contains(format.Keyspaces, format.Keyspace(k)) {
@@ -54,7 +53,7 @@ func (c *checker) meta() error {
 	return nil
 }
 
-// outbox is in commit order, and a command waits once.
+// outbox checks that rows are in commit order, and that a command waits once.
 func (c *checker) outbox() error {
 	var before uint64
 	return c.space(format.Outbox, func(k, v []byte) error {
@@ -91,7 +90,7 @@ func (c *checker) states() error {
 	})
 }
 
-// orphans looks for parts of states that no instance has.
+// orphans finds parts of states without an instance.
 func (c *checker) orphans() error {
 	for key, n := range c.parts {
 		c.wrong("there are %d parts of the state of %s, and no such instance", n, key)
@@ -181,7 +180,7 @@ func (c *checker) claims() error {
 	})
 }
 
-// history finds the rows that no chain leads to.
+// history checks the rows, and finds those on no chain.
 func (c *checker) history() error {
 	rows := 0
 	var before format.Pointer
@@ -222,7 +221,7 @@ func (c *checker) record(at, before format.Pointer, v []byte) {
 	}
 }
 
-// small reads the keyspaces that stand for themselves.
+// small checks the keyspaces that no other refers to.
 func (c *checker) small() error {
 	for name, keyOf := range map[format.Keyspace]func(k, v []byte) ([]byte, error){
 		format.Checkpoint: func(_, v []byte) ([]byte, error) {

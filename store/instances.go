@@ -30,7 +30,7 @@ func (q Query) limit() int {
 	return min(q.Limit, maxLimit)
 }
 
-// start is the first key that can match.
+// start is the first key that may match.
 func (q Query) start() []byte {
 	var first, next []byte
 	if q.Tenant != "" {
@@ -48,8 +48,7 @@ func (q Query) start() []byte {
 	return first
 }
 
-// skip tells where to go on from a key that does not match; done is set when
-// nothing behind it can.
+// skip is the next key that may match after one that does not; done says that there is none.
 func (q Query) skip(k edda.Key) (to []byte, done bool) {
 	switch {
 	case q.Tenant != "" && k.Tenant != q.Tenant:
@@ -63,9 +62,9 @@ func (q Query) skip(k edda.Key) (to []byte, done bool) {
 	}
 }
 
-// Instances lists instances in key order, up to the limit, and fewer where they
-// are large: whether there are more is for the next query to say. It seeks to a tenant and a saga; a
-// status alone looks at every instance, without decoding those it leaves out.
+// Instances lists instances in key order, up to the limit, and fewer if they are large: the next
+// query shows whether there are more. It seeks to a tenant and a saga. For a status it reads the
+// heads of all instances.
 func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
 	err = d.read(format.Saga, func(b *wal.Bucket) error {
 		c, size := b.Cursor(), 0
@@ -112,36 +111,35 @@ func (q Query) take(s format.Seal, out []edda.Instance, key edda.Key, row []byte
 	return append(out, *in), nil
 }
 
-// Record is one row of the history.
+// Record is a row of the history: one transition of an instance.
 type Record struct {
 	Key    edda.Key `json:"key"`
 	Commit uint64   `json:"commit"`
 	N      int      `json:"n"`
-	// Generation, Version, Revision and Status are the instance's after; zero
-	// when the transition did not change it.
-	Generation int           `json:"generation"`
-	Version    int           `json:"version"`
-	Revision   uint64        `json:"revision"`
-	Event      edda.Event    `json:"event"`
-	Fate       edda.Fate     `json:"fate"`
-	Handlers   []string      `json:"handlers,omitempty"`
-	Outputs    []edda.Output `json:"outputs,omitempty"`
-	Status     edda.Status   `json:"status,omitempty"` // after
-	Work       []string      `json:"work,omitempty"`   // ids of what went out
-	// State is the instance's state after, where the instance changed.
-	State json.RawMessage `json:"state,omitempty"`
+	// Generation, Version, Revision, Status and State are those of the instance after the transition.
+	// They are zero if the transition did not change it.
+	Generation int             `json:"generation"`
+	Version    int             `json:"version"`
+	Revision   uint64          `json:"revision"`
+	Event      edda.Event      `json:"event"`
+	Fate       edda.Fate       `json:"fate"`
+	Handlers   []string        `json:"handlers,omitempty"`
+	Outputs    []edda.Output   `json:"outputs,omitempty"`
+	Status     edda.Status     `json:"status,omitempty"`
+	Work       []string        `json:"work,omitempty"` // ids of what went out
+	State      json.RawMessage `json:"state,omitempty"`
 }
 
-// History lists the transitions of one key, newest first: at most limit, and
-// fewer where they are large. It ends where older days were dropped.
+// History lists the transitions of a key, newest first: at most limit, and fewer if they are large.
+// It ends where older history was removed.
 func (d *DB) History(k edda.Key, limit int) ([]Record, error) {
 	out, _, err := d.HistoryFrom(k, "", limit)
 	return out, err
 }
 
-// HistoryFrom is [DB.History] from a place on that an earlier call gave; none
-// begins with the newest. The next place is empty at the end. A place that is
-// not one of this key is a Permanent error.
+// HistoryFrom is [DB.History] from a place, the next of an earlier call; an empty place begins with
+// the newest row. The next place is empty at the end. A place that is not in the key's history is
+// a Permanent error.
 func (d *DB) HistoryFrom(k edda.Key, place string, limit int) (out []Record, next string, err error) {
 	err = d.view(func(tx *wal.Tx) error {
 		at, err := begin(tx, k, place)
@@ -177,7 +175,7 @@ func (d *DB) HistoryFrom(k edda.Key, place string, limit int) (out []Record, nex
 	return out, next, nil
 }
 
-// begin is where to read on.
+// begin is the row to begin with.
 func begin(tx *wal.Tx, k edda.Key, place string) (format.Pointer, error) {
 	if place != "" {
 		return format.CutPlace(place)
@@ -189,7 +187,7 @@ func begin(tx *wal.Tx, k edda.Key, place string) (format.Pointer, error) {
 	return h.Last, nil
 }
 
-// historyRow is nil when its day was dropped.
+// historyRow is nil if the row was removed.
 func historyRow(tx *wal.Tx, at format.Pointer) []byte {
 	day := tx.Bucket([]byte(format.History)).Bucket(format.DayKey(at.Day))
 	if day == nil {

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -16,50 +15,11 @@ import (
 	"edda/store/wal"
 )
 
-// Due lists up to limit rows due at or before until, earliest first, and the
-// time of the first row after those (zero when there is none).
-func (d *DB) Due(until time.Time, limit int) (rows []Due, next time.Time, err error) {
-	rows, next, _, err = d.DueBut(until, limit, nil)
-	return rows, next, err
-}
-
-// DueBut is [DB.Due] without the rows that wait for something else than their time, as
-// waits tells, and says how many of those it passed over. A nil waits passes over none.
-func (d *DB) DueBut(until time.Time, limit int, waits func(Due) bool) (rows []Due, next time.Time, passed int, err error) {
-	from, arms := d.dues.look()
-	err = d.read(format.Due, func(b *wal.Bucket) error {
-		c := b.Cursor()
-		k, _ := c.Seek(from)
-		if k != nil {
-			d.dues.found(k, arms)
-		}
-		for ; k != nil; k, _ = c.Next() {
-			at, key, err := format.CutDue(k)
-			if err != nil {
-				return fmt.Errorf("due row %x: %w", k, err)
-			}
-			due := Due{at, key}
-			if len(rows) >= limit || due.Time.After(until) {
-				next = due.Time
-				return nil
-			}
-			if waits != nil && waits(due) {
-				passed++
-				continue
-			}
-			rows = append(rows, due)
-		}
-		return nil
-	})
-	return rows, next, passed, err
-}
-
-// maxRead bounds one page of rows in memory, by their bytes as stored: it ends
-// with the row that passes it.
+// maxRead bounds the bytes of a page, as stored. The page ends with the row that exceeds it.
 const maxRead = 4 << 20
 
-// Outbox lists rows after a position, in commit order: up to limit, and fewer
-// where they are large. There are no more when it lists none.
+// Outbox lists the rows after an id, in commit order: up to limit, and fewer if they are large. At
+// the end it lists none.
 func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
 	size := 0
 	err = d.read(format.Outbox, func(b *wal.Bucket) error {
@@ -88,33 +48,33 @@ func cutRow(k, v []byte) (r Row, err error) {
 	return r, err
 }
 
-// OutboxSize is how many rows wait, and the time of the oldest.
-func (d *DB) OutboxSize() (int, time.Time) { return d.index.outbox() }
-
-// Committed is signalled (capacity 1, never closed) when a commit added outbox rows that
-// were not sent to [DB.Added].
+// Committed is signalled (capacity 1, never closed) when a commit added outbox rows that it did not
+// send to [DB.Added].
 func (d *DB) Committed() <-chan struct{} { return d.committed }
 
 // Armed is signalled (capacity 1) when a commit added due rows.
 func (d *DB) Armed() <-chan struct{} { return d.armed }
 
-// Waiting finds the effect command that still waits for its result, by id.
+// Waiting finds an effect command that waits for its result, by id.
 func (d *DB) Waiting(commandID string) (work edda.Work, found bool) {
-	id, ok := d.index.command(commandID)
+	d.index.mu.RLock()
+	row, ok := d.index.waiting[commandID]
+	d.index.mu.RUnlock()
 	if !ok {
 		return work, false
 	}
+	id := row.ID
 	err := d.read(format.Outbox, func(b *wal.Bucket) error {
 		value := b.Get(id[:])
 		if value == nil {
-			return nil // settled a moment ago
+			return nil // settled since
 		}
 		value, err := d.seal.Open(format.Outbox, id[:], value, 0)
 		if err != nil {
 			return err
 		}
-		row, err := cutRow(id[:], value)
-		work, found = row.Work, err == nil
+		_, work, err = format.CutWork(id[:], value)
+		found = err == nil
 		return err
 	})
 	return work, found && err == nil
@@ -138,8 +98,8 @@ func (d *DB) Positions() (out []Position, err error) {
 	return out, err
 }
 
-// PositionsOf is how far one saga has come for one tenant: its own positions, where it has
-// any, and the shared ones of the other streams.
+// PositionsOf is how far a saga has come for a tenant: its own positions, and the shared ones of
+// the other streams.
 func (d *DB) PositionsOf(tenant, saga string) (out []edda.Checkpoint, err error) {
 	if out, err = d.Checkpoints(); err != nil {
 		return nil, err
@@ -163,13 +123,13 @@ func (d *DB) PositionsOf(tenant, saga string) (out []edda.Checkpoint, err error)
 	return out, err
 }
 
-// Schedules lists how far every schedule has come.
+// Schedules lists how far each schedule has come.
 func (d *DB) Schedules() ([]edda.Schedule, error) { return list[edda.Schedule](d, format.Schedule) }
 
-// Manifests lists the kept manifest texts, by saga and version.
+// Manifests lists the texts of manifests, by saga and version.
 func (d *DB) Manifests() ([]edda.Manifest, error) { return list[edda.Manifest](d, format.Manifest) }
 
-// Audits lists operators' acts, newest first, at most limit.
+// Audits lists the audit log, newest first, at most limit entries.
 func (d *DB) Audits(limit int) (out []Audit, err error) {
 	err = d.read(format.Audit, func(b *wal.Bucket) error {
 		c := b.Cursor()
@@ -188,7 +148,7 @@ func (d *DB) Audits(limit int) (out []Audit, err error) {
 	return out, err
 }
 
-// Count says how many instances of one version of a saga stand in one status.
+// Count is how many instances of a version of a saga have a status.
 type Count struct {
 	Tenant, Saga string
 	Version      int
@@ -196,7 +156,7 @@ type Count struct {
 	N            int
 }
 
-// Counts is kept up to date by every commit; it costs no scan. It is sorted.
+// Counts lists the counts, sorted. It costs no scan, because every commit keeps them.
 func (d *DB) Counts() []Count {
 	d.index.mu.RLock()
 	out := make([]Count, 0, len(d.index.counts))
@@ -224,46 +184,12 @@ func loadCounts(tx *wal.Tx) (map[format.CountKey]int, error) {
 	return out, err
 }
 
-// Claim finds an entry of the effect ledger.
-func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err error) {
-	command := recentOf(commandID)
-	first := command.hour()
-	if d.hours.none(command.millis) || d.hours.recent.lacks(command) {
-		return claim, false, d.hours.now.Load().readable(first)
-	}
-	key := format.Texts(tenant, commandID)
-	err = d.read(format.Claim, func(b *wal.Bucket) error {
-		ledger := d.hours.now.Load()
-		for _, hour := range ledger.from(first) {
-			value := claimIn(b, hour, key)
-			if value == nil {
-				continue
-			}
-			if value, err = d.seal.Open(format.Claim, key, value, 0); err != nil {
-				return err
-			}
-			found = true
-			claim, err = format.Decode[edda.Claim]("claim "+commandID, value)
-			return err
-		}
-		return ledger.readable(first)
-	})
-	return claim, found && err == nil, err
-}
-
-func claimIn(b *wal.Bucket, hour uint32, key []byte) []byte {
-	if claims := b.Bucket(format.HourKey(hour)); claims != nil {
-		return claims.Get(key)
-	}
-	return nil
-}
-
-// DeadPlace is where a dead letter lies among the others, for [DB.DeadLetters].
+// DeadPlace is the place of a dead letter, for [DB.DeadLetters].
 func DeadPlace(l edda.DeadLetter) string {
 	return base64.RawURLEncoding.EncodeToString(format.DeadKey(l.Time, l.ID))
 }
 
-// cutPlace reads what DeadPlace wrote.
+// cutPlace decodes a [DeadPlace].
 func cutPlace(place string) ([]byte, error) {
 	key, err := base64.RawURLEncoding.DecodeString(place)
 	if err == nil {
@@ -281,9 +207,8 @@ func cutPlace(place string) ([]byte, error) {
 	return key, nil
 }
 
-// DeadLetters lists dead letters after a place, oldest first: up to limit, and
-// fewer where they are large. There are no more when it lists none. Whether the
-// letter of that place is still there does not matter.
+// DeadLetters lists the dead letters after a place, oldest first: up to limit, and fewer if they are
+// large. At the end it lists none. The letter at the place may have been removed.
 func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err error) {
 	var from []byte
 	if after != "" {
@@ -313,7 +238,7 @@ func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err er
 	return out, err
 }
 
-// DeadLetter finds one.
+// DeadLetter finds a dead letter by its id.
 func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err error) {
 	err = d.view(func(tx *wal.Tx) error {
 		var key []byte
@@ -337,12 +262,12 @@ func findDead(tx *wal.Tx, id string) ([]byte, bool) {
 	return append(bytes.Clone(at[:format.TimeSize]), format.Texts(id)...), true
 }
 
-// read runs fn on one keyspace of a snapshot.
+// read runs fn on a keyspace of a snapshot.
 func (d *DB) read(name format.Keyspace, fn func(*wal.Bucket) error) error {
 	return d.view(func(tx *wal.Tx) error { return fn(tx.Bucket([]byte(name))) })
 }
 
-// list decodes a whole keyspace, for those that stay small.
+// list decodes a whole keyspace, which must be small.
 func list[T any](d *DB, name format.Keyspace) (out []T, err error) {
 	err = d.read(name, func(b *wal.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {

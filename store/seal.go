@@ -8,8 +8,8 @@ import (
 	"edda/store/wal"
 )
 
-// unlock tells whether the keyset is this store's. Where the store was not
-// encrypted before, it is from now on; older values stay readable.
+// unlock refuses a keyset that is not this store's. With a keyset, a store that was not encrypted is
+// from now on; its older values stay readable.
 func (d *DB) unlock() error {
 	var locked []byte
 	if err := d.file.View(func(tx *wal.Tx) error {
@@ -27,8 +27,7 @@ func (d *DB) unlock() error {
 	return d.lock(d.seal.Place(format.Meta, format.MetaSealed))
 }
 
-// lock writes the row anew with the newest key, so that a keyset which lacks it
-// is refused from now on.
+// lock writes the row with the newest key, so that from now on a keyset without that key is refused.
 func (d *DB) lock(place []byte) error {
 	locked, err := d.seal.AEAD.Encrypt(nil, place)
 	if err != nil {

@@ -13,15 +13,14 @@ import (
 	"edda/store/wal"
 )
 
-// What one change removes is bounded, so that a commit that waits behind it
-// waits a few milliseconds and no more. Instances lie scattered, and so do the heads
-// of keys that nothing is left of and the ids of dead letters: each costs pages of
-// its own. All else lies in order.
+// These bound what one change removes, so that the next commit waits some milliseconds at most.
+// Instances, heads and ids of dead letters are scattered: each costs pages of its own. Other rows
+// are in order.
 const (
 	maxRemovedScattered = 64
 	maxRemovedRows      = 256
 	maxRemovedBytes     = 256 << 10
-	// maxScannedRows bounds how long one scan keeps its snapshot open.
+	// maxScannedRows bounds how long a scan keeps its snapshot open.
 	maxScannedRows = 4096
 )
 
@@ -43,45 +42,43 @@ func Kinds() []Kind {
 	return []Kind{KindInstances, KindHistory, KindClaims, KindDeadLetters, KindAudit, KindManifests}
 }
 
-// Cutoffs say what has expired: what is before its time. A zero time keeps all.
+// Cutoffs are the times before which rows have expired. A zero time keeps all.
 type Cutoffs struct {
-	// Ended asks by saga and status of finished instances; nil keeps all.
+	// Ended returns the cutoff of finished instances by saga and status; nil keeps all.
 	Ended                                func(saga string, status edda.Status) time.Time
 	History, Claims, DeadLetters, Audits time.Time
-	// Manifests asks for texts that nothing has needed since before then.
+	// Manifests is for texts that are idle since before then.
 	Manifests time.Time
-	// Loaded tells whether a text is one that instances run on; nil: nobody knows.
+	// Loaded reports whether instances run on a text; nil: not known.
 	Loaded func(edda.Manifest) bool
-	// Now is the time by which age is counted: texts that become idle are so from
-	// then on. Zero marks none.
+	// Now is the time from which texts are marked as idle. Zero marks none.
 	Now time.Time
 }
 
-// Sweep walks one kind of rows and finds what has expired, in portions that one
-// change can remove. It keeps no snapshot open between two of them. It is for
-// one goroutine.
+// Sweep finds the expired rows of one kind, in portions that one change can remove. Between two
+// portions it has no snapshot open. It is for one goroutine.
 type Sweep struct {
 	db    *DB
 	kind  Kind
 	cut   Cutoffs
-	after []byte // the row that was looked at last, in the kind's own order
+	after []byte // where to go on, in the order of the kind
 	done  bool
 }
 
-// Portion is what a change can remove, and how much that is.
+// Portion is what a change can remove, with its size.
 type Portion struct {
 	Removal
 	Rows  int
 	Bytes int64
 }
 
-// Sweep begins one. What it finds stays until a change removes it.
+// Sweep begins a sweep. It removes nothing: a change with the portion does.
 func (d *DB) Sweep(kind Kind, cut Cutoffs) *Sweep { return &Sweep{db: d, kind: kind, cut: cut} }
 
-// Done tells whether all was looked at.
+// Done reports whether all rows were read.
 func (s *Sweep) Done() bool { return s.done }
 
-// Next scans on. A portion may be empty although the sweep is not done.
+// Next returns the next portion. It may be empty although the sweep is not done.
 func (s *Sweep) Next(ctx context.Context) (p Portion, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return p, err
@@ -98,7 +95,7 @@ func (s *Sweep) Next(ctx context.Context) (p Portion, err error) {
 	return p, err
 }
 
-// scan is one portion being filled.
+// scan fills a portion.
 type scan struct {
 	*Sweep
 	tx      *wal.Tx
@@ -107,7 +104,7 @@ type scan struct {
 	seen    int
 }
 
-// errFull ends a scan whose portion is full, before the row it was at.
+// errFull ends a scan before a row that the portion has no room for.
 var errFull = errors.New("the portion is full")
 
 func (l *scan) run() error {
@@ -128,7 +125,7 @@ func (l *scan) run() error {
 	return fmt.Errorf("there is no kind %q to sweep", l.kind)
 }
 
-// room refuses a row beyond the bounds of the portion.
+// room refuses a row that exceeds the bounds of the portion.
 func (l *scan) room(rows int) error {
 	if l.seen++; l.seen > maxScannedRows || l.portion.Rows >= rows || l.portion.Bytes >= maxRemovedBytes {
 		return errFull
@@ -141,8 +138,8 @@ func (l *scan) take(bytes int) {
 	l.portion.Bytes += int64(bytes)
 }
 
-// instances goes through the index of ends: in each group of one saga and one
-// status the oldest come first, so that it ends at the first that is too young.
+// instances reads the index of ends. Within a saga and a status the oldest come first, so it goes on
+// with the next status at the first that is too young.
 func (l *scan) instances() error {
 	if l.cut.Ended == nil {
 		return nil
@@ -183,12 +180,12 @@ func (l *scan) ended(e format.End) error {
 		return err
 	}
 	l.take(len(key) + len(row))
-	l.portion.Rows += in.Parts // which go with it
+	l.portion.Rows += in.Parts // they are removed with it
 	l.portion.Instances = append(l.portion.Instances, Ended{Key: e.Key, Time: e.Time})
 	return nil
 }
 
-// buckets goes through the buckets before one, oldest first.
+// buckets reads the buckets before one, oldest first.
 func (l *scan) buckets(name format.Keyspace, before []byte, cut time.Time, row func(bucket, k, v []byte) error) error {
 	if cut.IsZero() {
 		return nil
@@ -219,8 +216,7 @@ func (l *scan) buckets(name format.Keyspace, before []byte, cut time.Time, row f
 	return nil
 }
 
-// record takes one row of the history, and the key it was the last of, if
-// nothing else of it is left.
+// record takes a history row, and the head of its key if that has no other row.
 func (l *scan) record(day, k, v []byte) error {
 	if len(k) != format.PointerSize-format.PartSize {
 		return fmt.Errorf("history of day %x: row %x: %w", day, k, format.ErrKey)
@@ -268,8 +264,7 @@ func (l *scan) claim(hour, k, _ []byte) error {
 	return nil
 }
 
-// letters leaves those that hold a key, and those that were written lately,
-// however old the event is.
+// letters takes dead letters that hold no key, by the time of the event and of the commit.
 func (l *scan) letters() error {
 	if l.cut.DeadLetters.IsZero() {
 		return nil
@@ -315,7 +310,7 @@ func (l *scan) letter(k, v []byte) error {
 	return nil
 }
 
-// audits lie in commit order: it ends at the first that is too young.
+// audits are in commit order, so it ends at the first that is too young.
 func (l *scan) audits() error {
 	if l.cut.Audits.IsZero() {
 		return nil
@@ -338,8 +333,8 @@ func (l *scan) audits() error {
 	return nil
 }
 
-// RetentionClock is how far time has come for retention, as the last removal
-// said; where none has said it, it is the last commit's time, or the store's creation, and kept is false.
+// RetentionClock is the time by which retention counts age, as of the last removal. If none has set
+// it, it is the time of the last commit or of the store's creation, and kept is false.
 func (d *DB) RetentionClock() (t time.Time, kept bool, err error) {
 	err = d.view(func(tx *wal.Tx) error {
 		if b := tx.Bucket([]byte(format.Meta)).Get(format.MetaRetention); len(b) == 8 {

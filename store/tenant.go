@@ -20,39 +20,34 @@ import (
 	"edda/store/wal"
 )
 
-// A backup of one tenant is a store of its own: a new file, into which that
-// tenant's rows alone were written, so that no free page holds anything else. It
-// has an id of its own, because it is not the store it was taken from: two
-// processes must not both work for the tenant, and a lease tells stores apart by
-// their ids and compares whom they serve. Values are bound to the id of their
-// store, so the encrypted ones are encrypted anew, all with the newest key.
+// A backup of one tenant is a store of its own: a new file with that tenant's rows alone, so that no
+// free page has anything else. It has another id than the store it was taken from, because two
+// processes must not both work for the tenant, and a lease tells stores apart by their ids.
+// Encrypted values are bound to the id, so they are encrypted again, with the newest key.
 
-// extracting is that file until it was sent.
+// extracting is the name of that file until it was sent.
 const extracting = FileName + ".tenant"
 
-// originMark stands for a store's id, which is none of a tenant's business.
+// originMark identifies a store without its id, which a tenant should not see.
 func originMark(id string) string {
 	sum := sha256.Sum256([]byte("origin\x00" + id))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Tenant is whose rows this store has alone; empty where it is everyone's.
+// Tenant is the one tenant whose rows the store has; empty for all tenants.
 func (d *DB) Tenant() string { return d.tenant }
 
-// MadeOf tells whether this store was made of rows of the store with that id.
+// MadeOf reports whether the rows of this store came from the store with an id.
 func (d *DB) MadeOf(id string) bool {
 	return slices.Contains(strings.Fields(d.origins), originMark(id))
 }
 
-// SnapshotOf makes a consistent copy of what is one tenant's, for one caller at a
-// time. The pages of the store are held while it is made, not while it is sent.
-// It tells now and then how many rows it has looked at.
+// SnapshotOf makes a consistent copy of one tenant's rows. It pins pages of the store until it
+// returns. It calls tell now and then with the rows it has read. The next call must wait until the
+// snapshot is closed.
 func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int)) (*Snapshot, error) {
 	if tenant == "" {
 		return nil, edda.Classify(edda.Permanent, "name a tenant: without one a backup is of the whole store")
-	}
-	if !d.extraction.TryLock() {
-		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
 	}
 	x := &tenantCopy{progress: progress{ctx: ctx, tell: tell}, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal}
 	x.packer, x.before = wal.Packer{Plain: d.options.plain}, x.room
@@ -63,14 +58,13 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 	})
 	if err != nil {
 		x.end()
-		d.extraction.Unlock()
 		return nil, fmt.Errorf("copy the rows of %s: %w", tenant, err)
 	}
-	s.done = func() { x.end(); d.extraction.Unlock() }
+	s.done = x.end
 	return s, nil
 }
 
-// tenantCopy is one such copy.
+// tenantCopy is a copy in progress.
 type tenantCopy struct {
 	progress
 	copier
@@ -80,8 +74,8 @@ type tenantCopy struct {
 	seals  format.Seal // those of the copy
 
 	from  *wal.Tx
-	kept  int             // rows that tell of the tenant, not of an act on it
-	sagas map[string]bool // that the tenant has anything of
+	kept  int             // rows of the tenant itself, not of acts on it
+	sagas map[string]bool // of which the tenant has rows
 }
 
 func (x *tenantCopy) snapshot(d *DB) (*Snapshot, error) {
@@ -89,7 +83,7 @@ func (x *tenantCopy) snapshot(d *DB) (*Snapshot, error) {
 		return nil, explain(x.path, err)
 	}
 	o := d.options
-	o.noSync, o.openFile = true, nil // it need not outlive this process
+	o.noSync, o.openFile = true, nil // it does not outlive this process
 	var err error
 	if x.file, err = openBolt(x.path, o); err != nil {
 		return nil, err
@@ -108,17 +102,17 @@ func (x *tenantCopy) snapshot(d *DB) (*Snapshot, error) {
 	return snapshotOf(tx), nil
 }
 
-// end gives the file up.
+// end removes the file.
 func (x *tenantCopy) end() {
-	x.rollback() // the file goes
+	x.rollback()
 	if x.file != nil {
 		_ = x.file.Close()
 	}
 	_ = os.Remove(x.path)
 }
 
-// copy writes the tenant's rows, keyspace by keyspace: the manifests come last,
-// when it is known which sagas it has.
+// copy writes the tenant's rows, keyspace by keyspace. The manifests come last, when the tenant's
+// sagas are known.
 func (x *tenantCopy) copy(from *wal.Tx, o Options) error {
 	x.from, x.sagas = from, map[string]bool{}
 	if err := x.begin(); err != nil {
@@ -135,7 +129,7 @@ func (x *tenantCopy) copy(from *wal.Tx, o Options) error {
 			return fmt.Errorf("%s: %w", space, err)
 		}
 	}
-	if x.kept == 0 { // a name that was mistyped would make an empty backup
+	if x.kept == 0 { // a mistyped name would make an empty backup
 		return edda.Classify(edda.Permanent, "this store has nothing of a tenant of that name")
 	}
 	if err := x.space(format.Manifest); err != nil {
@@ -144,7 +138,7 @@ func (x *tenantCopy) copy(from *wal.Tx, o Options) error {
 	return x.commit()
 }
 
-// meta says what store it is: a new one, as far as the one it was taken from.
+// meta writes the meta rows of a new store at the commit of the old one.
 func (x *tenantCopy) meta(o Options) error {
 	id, err := ulid.New(ulid.Timestamp(o.Now()), rand.Reader)
 	if err != nil {
@@ -185,7 +179,7 @@ func (x *tenantCopy) space(space format.Keyspace) error {
 	})
 }
 
-// row copies one, if it is the tenant's; part names the bucket of its hour or day.
+// row copies a row if it is the tenant's. part names the bucket of its hour or day.
 func (x *tenantCopy) row(space format.Keyspace, part, k, v []byte) error {
 	if err := x.progress.row(); err != nil {
 		return err
@@ -221,8 +215,8 @@ func (x *tenantCopy) row(space format.Keyspace, part, k, v []byte) error {
 	return x.put([]byte(space), part, k, value)
 }
 
-// tenantOfKey is whose a row is, where its key begins with that. A key that
-// cannot be read has no tenant, so it is not copied.
+// tenantOfKey is the tenant in a row's key, where the keyspace has it there. A key that cannot be
+// decoded has no tenant, so its row is not copied.
 func tenantOfKey(space format.Keyspace, k []byte) (tenant string, known bool) {
 	var err error
 	switch space {
@@ -245,8 +239,8 @@ func tenantOfKey(space format.Keyspace, k []byte) (tenant string, known bool) {
 	return tenant, true
 }
 
-// mine tells whether a row that is known by its value is the tenant's. What a
-// store does not know is not copied: a new keyspace says here whose its rows are.
+// mine reports whether a row is the tenant's by its value. Rows of an unknown keyspace are not
+// copied.
 func (x *tenantCopy) mine(space format.Keyspace, k, v []byte) (bool, error) {
 	switch space {
 	case format.Saga, format.Count, format.Position, format.Schedule:
@@ -277,7 +271,7 @@ func (x *tenantCopy) mine(space format.Keyspace, k, v []byte) (bool, error) {
 	return false, nil
 }
 
-// saga notes the saga in a key of tenant, saga and what follows.
+// saga notes the saga in a key that begins with a tenant and a saga.
 func (x *tenantCopy) saga(k []byte) error {
 	_, rest, err := format.CutText(k)
 	if err != nil {
@@ -288,6 +282,5 @@ func (x *tenantCopy) saga(k []byte) error {
 	return err
 }
 
-// room is an error where the disk has none for another transaction: a copy must not take
-// from the store what its commits need.
+// room refuses a transaction that would leave commits too little of the disk.
 func (x *tenantCopy) room() error { return room(x.path, 2*copyBytes) }

@@ -9,16 +9,17 @@ import (
 	"edda/store/wal"
 )
 
-// View is a consistent snapshot; Close it soon. It is for one goroutine.
+// View is a snapshot for one goroutine. Close it soon: while it is open, pages that commits free
+// cannot be used again.
 type View struct {
 	db   *DB
 	tx   *wal.Tx
 	seal format.Seal
-	// Of what is parked and held: most keys have neither, and each is looked for.
+	// Cursors of the queues, which every cell without an instance is looked up in.
 	parked, held *wal.Cursor
 }
 
-// View opens a snapshot of what is committed.
+// View opens a snapshot.
 func (d *DB) View() (*View, error) {
 	tx, err := d.begin(false)
 	if err != nil {
@@ -30,7 +31,7 @@ func (d *DB) View() (*View, error) {
 // Close ends the snapshot. A second call does nothing.
 func (v *View) Close() { _ = v.tx.Rollback() }
 
-// Cell loads the record of one key; one that does not exist has no instance and no entries.
+// Cell loads the cell of a key. It is empty for an unknown key.
 func (v *View) Cell(k edda.Key) (cell edda.Cell, err error) {
 	err = v.db.sound(func() error {
 		cell, err = v.cell(k)
@@ -65,7 +66,7 @@ func (v *View) cell(k edda.Key) (edda.Cell, error) {
 	return cell, err
 }
 
-// parts are those of one instance's state.
+// parts are the parts of an instance's state.
 func (v *View) parts(key []byte) (out []edda.Part, err error) {
 	c := v.bucket(format.Part).Cursor()
 	for k, row := c.Seek(key); bytes.HasPrefix(k, key); k, row = c.Next() {
@@ -83,7 +84,7 @@ func (v *View) parts(key []byte) (out []edda.Part, err error) {
 
 func (v *View) bucket(name format.Keyspace) *wal.Bucket { return v.tx.Bucket([]byte(name)) }
 
-// entries are those of one key, by the cursor of all that are asked for.
+// entries are the queued events of a key. The cursor is used for the next key, too.
 func (v *View) entries(name format.Keyspace, of **wal.Cursor, key []byte) (out []edda.Entry, err error) {
 	if *of == nil {
 		*of = v.bucket(name).Cursor()

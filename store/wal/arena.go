@@ -27,7 +27,7 @@ type arena struct {
 
 func newArena() *arena {
 	a := &arena{}
-	if spoil != nil {
+	if Poison != nil {
 		a.slabs = new([][]byte)
 		runtime.AddCleanup(a, poison, a.slabs)
 	}
@@ -38,7 +38,7 @@ func newArena() *arena {
 // slice which was kept past its transaction is found.
 func poison(slabs *[][]byte) {
 	for _, slab := range *slabs {
-		spoil(slab)
+		Poison(slab)
 	}
 }
 

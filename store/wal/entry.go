@@ -54,7 +54,8 @@ const maxRows = 1 << 30
 // a thousand instances change.
 const maxScratch = 8 << 20
 
-// encoder encodes entries, one at a time. What it returns is valid until the next.
+// encoder encodes entries, one at a time, into memory that it uses again: an entry is valid until
+// the next.
 type encoder struct {
 	rows, framed []byte
 }
@@ -81,6 +82,14 @@ func (e *encoder) encode(seq uint64, rows []written) (framed []byte, err error) 
 	entry[0], entry[1] = entryVersion, how
 	binary.BigEndian.PutUint32(entry[2:], checksum(seq, block))
 	return e.framed[:recordHeader+entryHeader+len(block)], nil
+}
+
+// poison overwrites the entry once it is in its file, in builds that do.
+func (e *encoder) poison() {
+	if Poison != nil {
+		Poison(e.rows)
+		Poison(e.framed)
+	}
 }
 
 // inBucket begins rows of another bucket than those before.

@@ -262,7 +262,6 @@ func (db *DB) dropImmutable(immutable *memtable) {
 // has anew. With the last of them it says so.
 func (db *DB) chunk(raw *bolt.Tx, f *flushing, s *version) error {
 	room := db.options.chunkLimit
-	db.packer.Reset() // the transaction before has ended
 	for len(f.layers) > 0 {
 		l := f.layers[0]
 		b, err := db.target(raw, l)

@@ -36,12 +36,11 @@ var dictionaryText []byte
 
 var dictionary = s2.MakeDictManual(dictionaryText, 0)
 
-// packBlock is how much memory a Packer takes at once: as much as the values of a chunk
-// take when they are packed, or most of them.
+// packBlock is how much memory a Packer allocates at once: most chunks need no more.
 const packBlock = 256 << 10
 
-// Packer makes of values what their buckets hold, for whoever writes them past a DB.
-// The zero value works. It is for one goroutine.
+// Packer encodes values as their buckets have them, for a writer that bypasses the DB. The zero
+// value works. It is for one goroutine.
 type Packer struct {
 	// Plain leaves values as they are: they are read all the same.
 	Plain bool
@@ -65,10 +64,6 @@ func (p *Packer) Pack(value []byte) []byte {
 	}
 	return value
 }
-
-// Reset lets the memory of what was packed be used again. Who does not call it leaves
-// that to the collector.
-func (p *Packer) Reset() { p.block = p.block[:0] }
 
 // room is where n bytes may be written.
 func (p *Packer) room(n int) []byte {
