@@ -118,13 +118,21 @@ func (w *writer) removeInstance(gone Ended) error {
 	if err := w.moveEnd(gone.Key, h, left); err != nil {
 		return err
 	}
+	if err := w.putHead(key, left); err != nil {
+		return err
+	}
+	return w.removeParts(key, in)
+}
+
+// removeParts removes the due row of an instance and the parts of its state.
+func (w *writer) removeParts(key []byte, in *edda.Instance) error {
 	if !in.Armed.IsZero() {
 		if err := w.bucket(format.Due).Delete(format.DueKey(in.Armed, key)); err != nil {
 			return err
 		}
 	}
-	if err := w.putHead(key, left); err != nil || in.Parts == 0 {
-		return err
+	if in.Parts == 0 {
+		return nil
 	}
 	var parts [][]byte // a cursor must not move over rows that are being deleted
 	c := w.bucket(format.Part).Cursor()
