@@ -80,6 +80,7 @@ type DB struct {
 	armed     chan struct{}
 
 	compaction sync.Mutex  // held by one compaction or check at a time
+	extraction sync.Mutex  // held by one copy of a tenant's rows at a time
 	delta      delta       // what was committed since it began
 	safe       chan func() // calls for the committer between two commits
 

@@ -43,11 +43,14 @@ func (d *DB) MadeOf(id string) bool {
 }
 
 // SnapshotOf makes a consistent copy of one tenant's rows. It pins pages of the store until it
-// returns. It calls tell now and then with the rows it has read. The next call must wait until the
-// snapshot is closed.
+// returns. It calls tell now and then with the rows it has read. Until the snapshot is closed, another
+// call is a Temporary error.
 func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int)) (*Snapshot, error) {
 	if tenant == "" {
 		return nil, edda.Classify(edda.Permanent, "name a tenant: without one a backup is of the whole store")
+	}
+	if !d.extraction.TryLock() {
+		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
 	}
 	x := &tenantCopy{progress: progress{ctx: ctx, tell: tell}, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal}
 	x.packer, x.before = wal.Packer{Plain: d.options.plain}, x.room
@@ -58,9 +61,10 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 	})
 	if err != nil {
 		x.end()
+		d.extraction.Unlock()
 		return nil, fmt.Errorf("copy the rows of %s: %w", tenant, err)
 	}
-	s.done = x.end
+	s.done = func() { x.end(); d.extraction.Unlock() }
 	return s, nil
 }
 
