@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// addedCommits is how many commits' outbox rows wait for the relay at most. A relay
-	// that is further behind reads the store.
+	// addedCommits bounds the commits whose outbox rows wait for the relay. A relay that is further
+	// behind reads the store.
 	addedCommits = 16
-	// addedBytes bounds the rows of one of these commits, as they are stored.
+	// addedBytes bounds the rows of such a commit, as stored.
 	addedBytes = 512 << 10
 )
 
-// NewRow is an outbox row of a commit with the work of its change, which nobody changes.
+// NewRow is an outbox row of a commit. The work is that of the change and must not be modified.
 type NewRow struct {
 	ID   ulid.ULID
 	Work *edda.Work
@@ -27,12 +27,12 @@ type Added struct {
 	Missed bool
 }
 
-// Added is where the committer sends the outbox rows of each commit. One relay receives.
-// The committer never waits for it: rows that find no room stay in the outbox alone. Then
-// [DB.Committed] is signalled, and the next Added says that it missed some.
+// Added is where the committer sends the outbox rows of each commit, to one relay. The committer
+// never waits for it: without room, rows are in the outbox alone. Then [DB.Committed] is signalled,
+// and the next Added has Missed set.
 func (d *DB) Added() <-chan Added { return d.added }
 
-// addedRows are the rows that a commit added; they are missed where they are too large.
+// addedRows are the rows that a commit added, or Missed if they are too large.
 func addedRows(s *staged) (a Added) {
 	size := 0
 	for _, row := range s.added {
@@ -63,7 +63,7 @@ func (d *DB) send(a Added) {
 	}
 }
 
-// added is a row of a transaction. The work is the change's.
+// added is an outbox row of a transaction.
 type added struct {
 	id   ulid.ULID
 	work *edda.Work

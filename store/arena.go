@@ -1,26 +1,30 @@
 package store
 
+import (
+	"edda/internal/jsonvalue"
+	"edda/store/wal"
+)
+
 const (
-	// leastRoom is what an encoder has free at least before it writes: as much as a
-	// small value takes. Where there is less, it begins another piece.
+	// leastRoom is how much a piece must have free for another value: the size of a small one.
 	leastRoom = 256
-	// leastPiece is the smallest piece of an arena of which nobody said how large it gets.
+	// leastPiece is the smallest piece of an arena whose size is not known.
 	leastPiece = 1 << 10
-	// keptBytes bounds the memory that an arena keeps for its next use: what a large
-	// batch of small instances takes.
+	// keptBytes bounds the memory that an arena keeps for its next use. A large batch of small
+	// instances needs as much.
 	keptBytes = 2 << 20
 )
 
-// arena is the memory that rows are encoded into, in pieces. The memtables copy what they
-// keep, so that it can be used again once its changes are committed.
+// arena is the memory that rows are encoded into, in pieces. Memtables copy the rows, so it can be
+// used again once its changes are committed.
 type arena struct {
-	size int    // about, of all that is to come; 0: not known
-	free []byte // the last piece, from where it is free
+	size int    // about, of all values to come; 0: not known
+	free []byte // the free end of the last piece
 	used int    // bytes of all pieces
 	last []byte // the last piece, for reset
 }
 
-// begin returns where to write, with room for n bytes at least.
+// begin returns memory to append to, with room for at least n bytes.
 func (a *arena) begin(n int) []byte {
 	if cap(a.free) >= n {
 		return a.free
@@ -39,8 +43,8 @@ func (a *arena) open(piece []byte) {
 	a.used += cap(piece)
 }
 
-// keep takes what was written where begin said. What did not fit there has moved to
-// a larger piece.
+// keep keeps what was appended to the memory of begin. If that was too small, append has moved it
+// to a larger piece.
 func (a *arena) keep(b []byte) []byte {
 	if cap(b) > cap(a.free) {
 		a.open(b[:0])
@@ -49,11 +53,11 @@ func (a *arena) keep(b []byte) []byte {
 	return b[:len(b):len(b)]
 }
 
-// reset frees the memory for the next use, in one piece. Nobody may read what is in it
-// any more: with the race detector it is overwritten.
+// reset frees the memory for its next use, in one piece. No reader may still have a slice of it:
+// builds with the race detector overwrite it.
 func (a *arena) reset() {
-	if spoil != nil {
-		spoil(a.last[:cap(a.last)])
+	if wal.Poison != nil {
+		wal.Poison(a.last[:cap(a.last)])
 	}
 	piece := a.last[:0]
 	if a.used > cap(piece) && cap(piece) < keptBytes {
@@ -62,4 +66,20 @@ func (a *arena) reset() {
 		piece = nil
 	}
 	*a = arena{last: piece, free: piece, used: cap(piece)}
+}
+
+// valueEncoder encodes values as JSON into an arena. It does not escape HTML characters, so that
+// JSON within a value stays the same to the byte.
+type valueEncoder struct {
+	coder jsonvalue.Coder
+	arena arena
+}
+
+// encode returns *v after head empty bytes.
+func (e *valueEncoder) encode(head int, v any) ([]byte, error) {
+	b, err := e.coder.Append(append(e.arena.begin(leastRoom), make([]byte, head)...), v)
+	if err != nil {
+		return nil, err
+	}
+	return e.arena.keep(b), nil
 }

@@ -7,39 +7,39 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// AuditQuery selects operators' acts of one tenant; of none those on the whole
-// process.
+// AuditQuery selects the audit log of a tenant; the empty tenant selects acts on the process.
 type AuditQuery struct {
 	Tenant string
 	Since  time.Time // zero: all
-	After  string    // the place at which the page before ended; empty: from the newest on
+	After  string    // the next place of the page before; empty: begin with the newest
 	Limit  int
 }
 
-// maxAudits bounds the acts, of other tenants too, that one page passes over: a
-// reader that goes on for long keeps pages of the file from being used again.
+// maxAudits bounds the acts that a page reads, with those of other tenants, because a long
+// transaction pins pages of the file.
 const maxAudits = 10_000
 
-// auditSize is the length of the key of an act: its commit, and its place there.
+// auditSize is the length of an act's key: its commit, and its number within.
 const auditSize = 12
 
-// AuditsOf lists a tenant's acts, newest first: up to the limit, and fewer where
-// there are many of others or they are large. The page after begins at next,
-// which is empty on the last. A place that is none is a Permanent error.
+// AuditsOf lists a tenant's acts, newest first: up to the limit, and fewer if there are many of
+// others or they are large. The next page begins at next, which is empty on the last page. A
+// malformed place is a Permanent error.
 func (d *DB) AuditsOf(q AuditQuery) (out []Audit, next string, err error) {
 	from, err := cutAuditPlace(q.After)
 	if err != nil {
 		return nil, "", err
 	}
-	err = d.read(bucketAudit, func(b *wal.Bucket) error {
+	err = d.read(format.Audit, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		seen, size := 0, 0
 		for k, v := olderThan(c, from); k != nil; k, v = c.Prev() {
 			if len(out) >= q.Limit || seen >= maxAudits || size >= maxRead {
-				return nil // there are more: next is where it was
+				return nil // there are more, after next
 			}
 			a, err := d.cutAudit(k, v)
 			if err != nil {
@@ -56,23 +56,23 @@ func (d *DB) AuditsOf(q AuditQuery) (out []Audit, next string, err error) {
 	return out, next, err
 }
 
-// olderThan is the newest act before a place, or of all where there is none.
+// olderThan is the newest act before a place; without a place, the newest of all.
 func olderThan(c *wal.Cursor, from []byte) (k, v []byte) {
 	if from == nil {
 		return c.Last()
 	}
 	if k, _ = c.Seek(from); k == nil {
-		return c.Last() // those from there on were removed
+		return c.Last() // those after the place were removed
 	}
 	return c.Prev()
 }
 
 func (d *DB) cutAudit(k, v []byte) (a Audit, err error) {
 	if len(k) != auditSize {
-		return a, fmt.Errorf("audit row %x: %w", k, errKey)
+		return a, fmt.Errorf("audit row %x: %w", k, format.ErrKey)
 	}
-	if v, err = d.seal.open(bucketAudit, k, v, 0); err == nil {
-		a, err = decode[Audit]("audit", v)
+	if v, err = d.seal.Open(format.Audit, k, v, 0); err == nil {
+		a, err = format.Decode[Audit]("audit", v)
 	}
 	if err != nil {
 		return a, fmt.Errorf("commit %d: %w", binary.BigEndian.Uint64(k), err)

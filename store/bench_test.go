@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 )
 
 // BenchmarkCommit writes transitions of the one-command kind, each for a new
@@ -89,7 +90,7 @@ func BenchmarkForget(b *testing.B) {
 			db := claimed(b)
 			began := time.Now()
 			tx := must(db.begin(true))
-			if err := tx.Bucket([]byte(bucketClaim)).DeleteBucket(hourKey(hourOf(noon))); err != nil {
+			if err := tx.Bucket([]byte(format.Claim)).DeleteBucket(format.HourKey(format.HourOf(noon))); err != nil {
 				b.Fatal(err)
 			}
 			if err := tx.Commit(); err != nil {

@@ -9,53 +9,51 @@ import (
 	"maps"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
 const (
-	// maxFindings ends a check of a store that is wrong all over.
+	// maxFindings ends a check.
 	maxFindings = 100
-	// maxIdle bounds the list of instances that wait for nothing; all are counted.
+	// maxIdle bounds the list of idle instances; all are counted.
 	maxIdle = 1000
 	// maxRecent is how many event ids an instance may remember.
 	maxRecent = 64
 )
 
-// Health is what a check found.
+// Health is the outcome of a check.
 type Health struct {
-	// Findings are contradictions within the store: there is none in a sound one.
+	// Findings are contradictions within the store. A sound store has none.
 	Findings []error
 	Rows     int
-	// Idle are unfinished instances that nothing can wake but an event or an
-	// operator, the first of IdleTotal.
+	// Idle are the first of IdleTotal unfinished instances that only an event or an operator can
+	// wake.
 	Idle      []edda.Instance
 	IdleTotal int
-	// Clock is the time of the last commit, Commit its number.
 	Meta
 }
 
-// checker reads one snapshot. It compares what one keyspace promises with what another has.
+// checker compares the keyspaces of a snapshot with one another.
 type checker struct {
 	progress
 	tx      *wal.Tx
-	seal    seal
-	last    stamp
+	seal    format.Seal
+	last    format.Stamp
 	found   []error
-	counts  map[countKey]int
-	dropped pointer // where the history that is kept begins
-	linked  int     // history rows that chains lead to
-	// commands are the effects in the outbox, by command; working the keys that
-	// have work there.
-	commands map[string]edda.Key
+	counts  map[format.CountKey]int
+	dropped format.Pointer // where the kept history begins
+	linked  int            // history rows on chains
+	// commands are the ids of effects in the outbox. working are the keys with work there.
+	commands map[string]bool
 	working  map[edda.Key]bool
-	parts    map[edda.Key]int // of states, which no instance was found for yet
+	parts    map[edda.Key]int // of states whose instance was not found yet
 	health   *Health
 }
 
-// examine reads one snapshot and reports what contradicts itself: rows that do
-// not decode, keys that are not those of their values, counters and indexes that
-// do not match the rows, broken chains of history. The pages below the rows can
-// be compared only while nothing is committed.
+// examine reads a snapshot and reports contradictions: rows that cannot be decoded, keys that are
+// not those of their values, counters and indexes that do not match the rows, broken chains of
+// history. The pages can be compared only while nothing is committed.
 func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h Health) {
 	below, sound := d.checkFile(pages)
 	tx, err := d.begin(false)
@@ -83,11 +81,11 @@ func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h He
 	return h
 }
 
-func newChecker(ctx context.Context, tx *wal.Tx, s seal, h *Health, tell func(rows int)) *checker {
+func newChecker(ctx context.Context, tx *wal.Tx, s format.Seal, h *Health, tell func(rows int)) *checker {
 	h.Meta = metaOf(tx)
 	return &checker{
 		progress: progress{ctx: ctx, tell: tell}, tx: tx, seal: s, health: h, last: stampOf(tx), dropped: droppedHistory(tx),
-		counts: map[countKey]int{}, commands: map[string]edda.Key{}, working: map[edda.Key]bool{}, parts: map[edda.Key]int{},
+		counts: map[format.CountKey]int{}, commands: map[string]bool{}, working: map[edda.Key]bool{}, parts: map[edda.Key]int{},
 	}
 }
 
@@ -97,7 +95,7 @@ func (c *checker) wrong(format string, args ...any) {
 
 var errEnough = errors.New("and more")
 
-// each calls fn with every row of a bucket; a row that fn cannot read is a finding.
+// each calls fn with every row of a bucket. An error of fn is a finding.
 func (c *checker) each(b *wal.Bucket, what string, fn func(k, v []byte) error) error {
 	return b.ForEach(func(k, v []byte) error {
 		if err := c.row(); err != nil {
@@ -113,12 +111,12 @@ func (c *checker) each(b *wal.Bucket, what string, fn func(k, v []byte) error) e
 	})
 }
 
-func (c *checker) bucket(name keyspace) *wal.Bucket { return c.tx.Bucket([]byte(name)) }
+func (c *checker) bucket(name format.Keyspace) *wal.Bucket { return c.tx.Bucket([]byte(name)) }
 
-func (c *checker) space(name keyspace, fn func(k, v []byte) error) error {
+func (c *checker) space(name format.Keyspace, fn func(k, v []byte) error) error {
 	return c.each(c.bucket(name), string(name), func(k, v []byte) error {
-		if name != bucketSaga { // which has a head
-			opened, err := c.seal.open(name, k, v, 0)
+		if name != format.Saga { // its values have a head
+			opened, err := c.seal.Open(name, k, v, 0)
 			if err != nil {
 				return err
 			}
@@ -128,18 +126,17 @@ func (c *checker) space(name keyspace, fn func(k, v []byte) error) error {
 	})
 }
 
-// within reads the bucket of an hour or a day.
-func (c *checker) within(name keyspace, part []byte, what string, fn func(k, v []byte) error) error {
+// within is each for the bucket of an hour or a day.
+func (c *checker) within(name format.Keyspace, part []byte, what string, fn func(k, v []byte) error) error {
 	b := c.bucket(name).Bucket(part)
-	if b == nil || len(part) != partSize {
-		return errKey
+	if b == nil || len(part) != format.PartSize {
+		return format.ErrKey
 	}
 	return c.each(b, what, fn)
 }
 
-// checkFile checks the file below its rows, and its WAL. It is sound where the rows can
-// be read. While it waits for those who write no snapshot is open, for which they might
-// wait.
+// checkFile checks the pages of the file, and its WAL. It is sound if the rows can be read. It waits
+// for writers, so no snapshot may be open, for which these might wait.
 func (d *DB) checkFile(pages bool) (found []error, sound bool) {
 	d.swap.RLock()
 	defer d.swap.RUnlock()
@@ -161,15 +158,15 @@ func (d *DB) checkFile(pages bool) (found []error, sound bool) {
 }
 
 func (c *checker) instances() error {
-	return c.space(bucketSaga, func(k, v []byte) error {
-		key, rest, err := cutKey(k)
+	return c.space(format.Saga, func(k, v []byte) error {
+		key, rest, err := format.CutKey(k)
 		if err != nil || len(rest) > 0 {
-			return errKey
+			return format.ErrKey
 		}
-		if v, err = c.seal.instance(k, v); err != nil {
+		if v, err = c.seal.Instance(k, v); err != nil {
 			return err
 		}
-		h, body, err := cutHead(v)
+		h, body, err := format.CutHead(v)
 		if err != nil {
 			return err
 		}
@@ -178,40 +175,40 @@ func (c *checker) instances() error {
 			c.headAlone(k, key, h, body)
 			return nil
 		}
-		in, err := decode[edda.Instance]("instance "+key.String(), body)
+		in, err := format.Decode[edda.Instance]("instance "+key.String(), body)
 		if err != nil {
 			return err
 		}
-		c.counts[countKey{key.Tenant, key.Saga, h.Version, h.Status}]++
+		c.counts[format.CountOf(key, h.Version, h.Status)]++
 		c.instance(k, key, h, &in)
 		return nil
 	})
 }
 
-// headAlone is a key that has history and no instance.
-func (c *checker) headAlone(k []byte, key edda.Key, h head, body []byte) {
+// headAlone checks a key that has history and no instance.
+func (c *checker) headAlone(k []byte, key edda.Key, h format.Head, body []byte) {
 	if len(body) > 0 || h.Version != 0 || h.Ended != 0 {
 		c.wrong("instance %s: it has no status, but a version, an end or a body", key)
 	}
-	if (h.Last == (pointer{}) || h.Last.before(c.dropped)) && !waitsFor(c.tx, k) {
+	if (h.Last == (format.Pointer{}) || h.Last.Before(c.dropped)) && !waitsFor(c.tx, k) {
 		c.wrong("instance %s: its head stays although its history is gone and nothing waits", key)
 	}
 }
 
-func (c *checker) instance(k []byte, key edda.Key, h head, in *edda.Instance) {
+func (c *checker) instance(k []byte, key edda.Key, h format.Head, in *edda.Instance) {
 	if in.Key != key {
 		c.wrong("instance %s: it says it is %s", key, in.Key)
 	}
 	if h.Version != in.Version || h.Status != in.Status {
 		c.wrong("instance %s: its head says version %d, %s", key, h.Version, h.Status)
 	}
-	if !in.Armed.IsZero() && c.bucket(bucketDue).Get(dueKey(in.Armed, k)) == nil {
+	if !in.Armed.IsZero() && c.bucket(format.Due).Get(format.DueKey(in.Armed, k)) == nil {
 		c.wrong("instance %s: no due row at %s", key, in.Armed)
 	}
-	if held := queued(c.tx, bucketHeld, k); held != (in.Held != "") {
+	if held := queued(c.tx, format.Held, k); held != (in.Held != "") {
 		c.wrong("instance %s: held by %q, and held events: %t", key, in.Held, held)
 	}
-	if queued(c.tx, bucketParked, k) {
+	if queued(c.tx, format.Parked, k) {
 		c.wrong("instance %s: events are parked beside it", key)
 	}
 	if n := c.parts[key]; n != in.Parts {
@@ -226,14 +223,14 @@ func (c *checker) instance(k []byte, key edda.Key, h head, in *edda.Instance) {
 }
 
 // end compares an instance's end with the index of ends.
-func (c *checker) end(key edda.Key, h head, in *edda.Instance) {
+func (c *checker) end(key edda.Key, h format.Head, in *edda.Instance) {
 	switch {
 	case in.Status.Finished() != (h.Ended != 0):
 		c.wrong("instance %s: it is %s, and its head says it ended at %d", key, in.Status, h.Ended)
 	case h.Ended > c.last.Clock:
 		c.wrong("instance %s: it ended after the last commit", key)
-	case h.Ended != 0 && c.bucket(bucketEnded).Get(endedKey(h.Status, h.Ended, key)) == nil:
-		c.wrong("instance %s: no row in the index of ends at %s", key, stamp{Clock: h.Ended}.time())
+	case h.Ended != 0 && c.bucket(format.Ended).Get(format.EndedKey(h.Status, h.Ended, key)) == nil:
+		c.wrong("instance %s: no row in the index of ends at %s", key, format.Stamp{Clock: h.Ended}.Time())
 	}
 }
 
@@ -255,19 +252,19 @@ func (c *checker) idle(in *edda.Instance) {
 	}
 }
 
-// chain follows a key's history to its end, or to where it was dropped.
-func (c *checker) chain(key edda.Key, at pointer) {
-	for at != (pointer{}) && !at.before(c.dropped) {
+// chain follows a key's history to its end, or to where it was removed.
+func (c *checker) chain(key edda.Key, at format.Pointer) {
+	for at != (format.Pointer{}) && !at.Before(c.dropped) {
 		row := historyRow(c.tx, at)
 		if row == nil {
 			c.wrong("history of %s: no row at commit %d, %d", key, at.Commit, at.N)
 			return
 		}
-		if len(row) < pointerSize {
-			c.wrong("history of %s: commit %d, %d: %w", key, at.Commit, at.N, errRow)
+		if len(row) < format.PointerSize {
+			c.wrong("history of %s: commit %d, %d: %w", key, at.Commit, at.N, format.ErrRow)
 			return
 		}
-		row, err := c.seal.record(at, row)
+		row, err := c.seal.Record(at, row)
 		if err != nil {
 			c.wrong("history of %s: commit %d, %d: %w", key, at.Commit, at.N, err)
 			return
@@ -275,12 +272,12 @@ func (c *checker) chain(key edda.Key, at pointer) {
 		var of struct {
 			Key edda.Key `json:"key"`
 		}
-		if err := json.Unmarshal(row[pointerSize:], &of); err != nil || of.Key != key {
+		if err := json.Unmarshal(row[format.PointerSize:], &of); err != nil || of.Key != key {
 			c.wrong("history of %s: commit %d, %d is of %s: %w", key, at.Commit, at.N, of.Key, err)
 			return
 		}
-		before := cutPointer(row)
-		if !before.before(at) {
+		before := format.CutPointer(row)
+		if !before.Before(at) {
 			c.wrong("history of %s: commit %d, %d points forward", key, at.Commit, at.N)
 			return
 		}
@@ -297,16 +294,16 @@ func (c *checker) counters() error {
 	return err
 }
 
-// ends looks for rows of the index of ends that lead to no such end.
+// ends checks that each row of the index of ends has its instance.
 func (c *checker) ends() error {
-	return c.space(bucketEnded, func(k, _ []byte) error {
-		e, err := cutEnded(k)
+	return c.space(format.Ended, func(k, _ []byte) error {
+		e, err := format.CutEnded(k)
 		if err != nil {
 			return err
 		}
 		clock := uint64(max(0, e.Time.UnixMilli()))
-		h, _, err := cutHead(c.bucket(bucketSaga).Get(instanceKey(e.Key)))
-		if err != nil || h.Ended != clock || h.Status != e.Status || !bytes.Equal(k, endedKey(e.Status, clock, e.Key)) {
+		h, _, err := format.CutHead(c.bucket(format.Saga).Get(format.InstanceKey(e.Key)))
+		if err != nil || h.Ended != clock || h.Status != e.Status || !bytes.Equal(k, format.EndedKey(e.Status, clock, e.Key)) {
 			c.wrong("index of ends: %s did not end as %s at %s", e.Key, e.Status, e.Time)
 		}
 		return nil

@@ -13,18 +13,18 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// This file checks the keyspaces that are not about instances: mostly that a
-// row's key is the one that its value gives.
+// These check the keyspaces without instances: mostly that the key of a row matches its value.
 
 var errOther = errors.New("its key is not that of its value")
 
-// spaces looks for unknown buckets.
+// spaces finds unknown buckets.
 func (c *checker) spaces() error {
 	return c.tx.ForEach(func(k []byte, _ *wal.Bucket) error {
-		if !slices.Contains(keyspaces, keyspace(k)) {
+		if !slices.Contains(format.Keyspaces, format.Keyspace(k)) {
 			c.wrong("there is no keyspace %q", k)
 		}
 		return nil
@@ -32,18 +32,18 @@ func (c *checker) spaces() error {
 }
 
 func (c *checker) meta() error {
-	b := c.bucket(bucketMeta)
-	if version, err := strconv.Atoi(string(b.Get(metaFormat))); err != nil || version < 1 || version > formatVersion {
-		c.wrong("meta: format %q", b.Get(metaFormat))
+	b := c.bucket(format.Meta)
+	if version, err := strconv.Atoi(string(b.Get(format.MetaFormat))); err != nil || version < 1 || version > format.Version {
+		c.wrong("meta: format %q", b.Get(format.MetaFormat))
 	}
-	if _, err := ulid.ParseStrict(string(b.Get(metaID))); err != nil {
-		c.wrong("meta: id %q: %w", b.Get(metaID), err)
+	if _, err := ulid.ParseStrict(string(b.Get(format.MetaID))); err != nil {
+		c.wrong("meta: id %q: %w", b.Get(format.MetaID), err)
 	}
-	if _, err := time.Parse(time.RFC3339Nano, string(b.Get(metaCreated))); err != nil {
+	if _, err := time.Parse(time.RFC3339Nano, string(b.Get(format.MetaCreated))); err != nil {
 		c.wrong("meta: created: %w", err)
 	}
-	for name, size := range map[string]int{string(metaCommit): stampSize, string(metaDropped): pointerSize, string(metaRetention): 8} {
-		if row := b.Get([]byte(name)); row != nil && len(row) != size || row == nil && name == string(metaCommit) {
+	for name, size := range map[string]int{string(format.MetaCommit): format.StampSize, string(format.MetaDropped): format.PointerSize, string(format.MetaRetention): 8} {
+		if row := b.Get([]byte(name)); row != nil && len(row) != size || row == nil && name == string(format.MetaCommit) {
 			c.wrong("meta: %s has %d bytes", name, len(row))
 		}
 	}
@@ -53,51 +53,44 @@ func (c *checker) meta() error {
 	return nil
 }
 
-// outbox is in commit order, and a command waits once.
+// outbox checks that rows are in commit order, and that a command waits once.
 func (c *checker) outbox() error {
 	var before uint64
-	return c.space(bucketOutbox, func(k, v []byte) error {
-		row, err := cutRow(k, v)
+	return c.space(format.Outbox, func(k, v []byte) error {
+		id, work, err := format.CutWork(k, v)
 		if err != nil {
 			return err
 		}
-		commit := commitOf(row.ID)
-		if commit < before || commit == 0 || commit > c.last.Commit || row.ID.Time() > c.last.Clock {
-			c.wrong("outbox row %s: it is of commit %d, the one before of %d, the last is %d", row.ID, commit, before, c.last.Commit)
+		commit := format.CommitOf(id)
+		if commit < before || commit == 0 || commit > c.last.Commit || id.Time() > c.last.Clock {
+			c.wrong("outbox row %s: it is of commit %d, the one before of %d, the last is %d", id, commit, before, c.last.Commit)
 		}
 		before = commit
-		c.working[row.Work.From] = true
-		if row.Work.Kind != edda.WorkEffect {
+		c.working[work.From] = true
+		if work.Kind != edda.WorkEffect {
 			return nil
 		}
-		if _, twice := c.commands[row.Work.ID]; twice {
-			c.wrong("outbox: effect command %s waits twice", row.Work.ID)
+		if c.commands[work.ID] {
+			c.wrong("outbox: effect command %s waits twice", work.ID)
 		}
-		c.commands[row.Work.ID] = row.Work.From
+		c.commands[work.ID] = true
 		return nil
 	})
 }
 
-// commitOf is the commit that wrote an outbox row.
-func commitOf(id ulid.ULID) uint64 {
-	var b [8]byte
-	copy(b[2:], id[6:12])
-	return binary.BigEndian.Uint64(b[:])
-}
-
 // states counts the parts of states.
 func (c *checker) states() error {
-	return c.space(bucketPart, func(k, v []byte) error {
-		key, _, err := cutPart(k)
+	return c.space(format.Part, func(k, v []byte) error {
+		key, _, err := format.CutEntryKey(k)
 		if err == nil && !json.Valid(v) {
-			err = errRow
+			err = format.ErrRow
 		}
 		c.parts[key]++
 		return err
 	})
 }
 
-// orphans looks for parts of states that no instance has.
+// orphans finds parts of states without an instance.
 func (c *checker) orphans() error {
 	for key, n := range c.parts {
 		c.wrong("there are %d parts of the state of %s, and no such instance", n, key)
@@ -106,24 +99,24 @@ func (c *checker) orphans() error {
 }
 
 func (c *checker) due() error {
-	return c.space(bucketDue, func(k, v []byte) error {
-		due, err := cutDue(k)
-		if err == nil && (len(v) > 0 || !bytes.Equal(k, dueKey(due.Time, instanceKey(due.Key)))) {
-			err = errKey
+	return c.space(format.Due, func(k, v []byte) error {
+		at, key, err := format.CutDue(k)
+		if err == nil && (len(v) > 0 || !bytes.Equal(k, format.DueKey(at, format.InstanceKey(key)))) {
+			err = format.ErrKey
 		}
 		return err
 	})
 }
 
 func (c *checker) queues() error {
-	for _, name := range []keyspace{bucketParked, bucketHeld} {
+	for _, name := range []format.Keyspace{format.Parked, format.Held} {
 		err := c.space(name, func(k, v []byte) error {
-			key, rest, err := cutKey(k)
-			if err != nil || len(rest) != 8 {
-				return errKey
+			key, n, err := format.CutEntryKey(k)
+			if err != nil {
+				return err
 			}
-			entry, err := decode[edda.Entry](string(name), v)
-			if err == nil && entry.N != binary.BigEndian.Uint64(rest) {
+			entry, err := format.Decode[edda.Entry](string(name), v)
+			if err == nil && entry.N != n {
 				c.wrong("%s events of %s: number %d under another", name, key, entry.N)
 			}
 			return err
@@ -136,12 +129,12 @@ func (c *checker) queues() error {
 }
 
 func (c *checker) letters() error {
-	return c.space(bucketDead, func(k, v []byte) error {
-		d, err := decode[edda.DeadLetter]("dead letter", v)
+	return c.space(format.DeadLetter, func(k, v []byte) error {
+		d, err := format.Decode[edda.DeadLetter]("dead letter", v)
 		if err != nil {
 			return err
 		}
-		if !bytes.Equal(k, deadKey(d.Time, d.ID)) {
+		if !bytes.Equal(k, format.DeadKey(d.Time, d.ID)) {
 			return errOther
 		}
 		if key, ok := findDead(c.tx, d.ID); !ok || !bytes.Equal(key, k) {
@@ -152,14 +145,14 @@ func (c *checker) letters() error {
 }
 
 func (c *checker) letterIDs() error {
-	return c.space(bucketDeadID, func(k, v []byte) error {
-		if len(v) != timeSize+8 {
-			return errRow
+	return c.space(format.DeadLetterID, func(k, v []byte) error {
+		if len(v) != format.TimeSize+8 {
+			return format.ErrRow
 		}
-		if c.bucket(bucketDead).Get(append(bytes.Clone(v[:timeSize]), k...)) == nil {
+		if c.bucket(format.DeadLetter).Get(append(bytes.Clone(v[:format.TimeSize]), k...)) == nil {
 			return errors.New("names no dead letter")
 		}
-		if binary.BigEndian.Uint64(v[timeSize:]) > c.last.Clock {
+		if binary.BigEndian.Uint64(v[format.TimeSize:]) > c.last.Clock {
 			return errors.New("was written after the last commit")
 		}
 		return nil
@@ -167,19 +160,19 @@ func (c *checker) letterIDs() error {
 }
 
 func (c *checker) claims() error {
-	return c.space(bucketClaim, func(hour, _ []byte) error {
-		return c.within(bucketClaim, hour, "claim", func(k, v []byte) error {
-			v, err := c.seal.open(bucketClaim, k, v, 0)
+	return c.space(format.Claim, func(hour, _ []byte) error {
+		return c.within(format.Claim, hour, "claim", func(k, v []byte) error {
+			v, err := c.seal.Open(format.Claim, k, v, 0)
 			if err != nil {
 				return err
 			}
-			claim, err := decode[edda.Claim]("claim", v)
+			claim, err := format.Decode[edda.Claim]("claim", v)
 			switch {
 			case err != nil:
 				return err
-			case claimHour(claim.Claimed, recentOf(claim.CommandID)) != binary.BigEndian.Uint32(hour):
+			case format.ClaimHour(claim.Claimed, format.CommandMillis(claim.CommandID)) != binary.BigEndian.Uint32(hour):
 				c.wrong("claim %s is in the wrong hour", claim.CommandID)
-			case !bytes.Equal(k, texts(claim.Tenant, claim.CommandID)):
+			case !bytes.Equal(k, format.Texts(claim.Tenant, claim.CommandID)):
 				return errOther
 			}
 			return nil
@@ -187,24 +180,24 @@ func (c *checker) claims() error {
 	})
 }
 
-// history finds the rows that no chain leads to.
+// history checks the rows, and finds those on no chain.
 func (c *checker) history() error {
 	rows := 0
-	var before pointer
-	err := c.space(bucketHistory, func(day, _ []byte) error {
-		return c.within(bucketHistory, day, "history", func(k, v []byte) error {
-			if len(k) != pointerSize-4 {
-				return errKey
+	var before format.Pointer
+	err := c.space(format.History, func(day, _ []byte) error {
+		return c.within(format.History, day, "history", func(k, v []byte) error {
+			if len(k) != format.PointerSize-4 {
+				return format.ErrKey
 			}
 			rows++
-			at := cutPointer(append(bytes.Clone(day), k...))
-			v, err := c.seal.record(at, v)
+			at := format.CutPointer(append(bytes.Clone(day), k...))
+			v, err := c.seal.Record(at, v)
 			if err != nil {
 				return err
 			}
 			c.record(at, before, v)
 			before = at
-			_, _, err = cutRecord(at, v)
+			_, _, err = format.CutRecord(at, v)
 			return err
 		})
 	})
@@ -214,42 +207,42 @@ func (c *checker) history() error {
 	return err
 }
 
-func (c *checker) record(at, before pointer, v []byte) {
+func (c *checker) record(at, before format.Pointer, v []byte) {
 	switch {
 	case at.Commit > c.last.Commit:
 		c.wrong("history: commit %d, but the last is %d", at.Commit, c.last.Commit)
-	case at.before(c.dropped):
+	case at.Before(c.dropped):
 		c.wrong("history: commit %d, %d is before what was dropped", at.Commit, at.N)
 	case at.Commit < before.Commit:
 		c.wrong("history: commit %d of day %d comes after commit %d", at.Commit, at.Day, before.Commit)
 	}
-	if r, _, err := cutRecord(at, v); err == nil && (r.Fate == "" || r.Fate == edda.FateIgnored) {
+	if r, _, err := format.CutRecord(at, v); err == nil && (r.Fate == "" || r.Fate == edda.FateIgnored) {
 		c.wrong("history of %s: commit %d, %d has the fate %q, which is not kept", r.Key, at.Commit, at.N, r.Fate)
 	}
 }
 
-// small reads the keyspaces that stand for themselves.
+// small checks the keyspaces that no other refers to.
 func (c *checker) small() error {
-	for name, keyOf := range map[keyspace]func(k, v []byte) ([]byte, error){
-		bucketCheckpoint: func(_, v []byte) ([]byte, error) {
-			cp, err := decode[edda.Checkpoint]("row", v)
-			return texts(cp.Stream), err
+	for name, keyOf := range map[format.Keyspace]func(k, v []byte) ([]byte, error){
+		format.Checkpoint: func(_, v []byte) ([]byte, error) {
+			cp, err := format.Decode[edda.Checkpoint]("row", v)
+			return format.Texts(cp.Stream), err
 		},
-		bucketPosition: func(k, v []byte) ([]byte, error) {
-			p, err := cutPosition(k, v)
-			return texts(p.Tenant, p.Saga, p.Stream), err
+		format.Position: func(k, v []byte) ([]byte, error) {
+			tenant, saga, at, err := format.CutPosition(k, v)
+			return format.Texts(tenant, saga, at.Stream), err
 		},
-		bucketManifest: func(_, v []byte) ([]byte, error) {
-			m, err := decode[edda.Manifest]("row", v)
-			return manifestKey(m), err
+		format.Manifest: func(_, v []byte) ([]byte, error) {
+			m, err := format.Decode[edda.Manifest]("row", v)
+			return format.ManifestKey(m), err
 		},
-		bucketReplay: func(_, v []byte) ([]byte, error) {
-			r, err := decode[Replay]("row", v)
-			return texts(r.ID), err
+		format.Replay: func(_, v []byte) ([]byte, error) {
+			r, err := format.Decode[Replay]("row", v)
+			return format.Texts(r.ID), err
 		},
-		bucketSchedule: func(_, v []byte) ([]byte, error) {
-			s, err := decode[edda.Schedule]("row", v)
-			return texts(s.Tenant, s.Saga, s.Name), err
+		format.Schedule: func(_, v []byte) ([]byte, error) {
+			s, err := format.Decode[edda.Schedule]("row", v)
+			return format.Texts(s.Tenant, s.Saga, s.Name), err
 		},
 	} {
 		err := c.space(name, func(k, v []byte) error {
@@ -267,14 +260,14 @@ func (c *checker) small() error {
 }
 
 func (c *checker) audits() error {
-	return c.space(bucketAudit, func(k, v []byte) error {
-		if len(k) != pointerSize-4 {
-			return errKey
+	return c.space(format.Audit, func(k, v []byte) error {
+		if len(k) != format.PointerSize-4 {
+			return format.ErrKey
 		}
 		if commit := binary.BigEndian.Uint64(k); commit > c.last.Commit {
 			return fmt.Errorf("commit %d, but the last is %d", commit, c.last.Commit)
 		}
-		_, err := decode[Audit]("row", v)
+		_, err := format.Decode[Audit]("row", v)
 		return err
 	})
 }

@@ -9,15 +9,16 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// probeEvery is how often the committer tries the disk again by itself after a
-// failed commit: soon enough for /health to be true, seldom enough to cost nothing.
+// probeEvery is how often the committer tries the disk again after a failed commit, so that
+// /health is right and the probes cost nothing.
 const probeEvery = time.Second
 
-// Run is the committer: it groups what waits into one transaction, until ctx
-// ends; then it commits what was submitted and returns. Nothing commits without it.
+// Run is the committer. It commits what waits in the queue as one transaction, until ctx ends;
+// then it commits all that was submitted and returns. Nothing commits without it.
 func (d *DB) Run(ctx context.Context) error {
 	if d.running.Swap(true) {
 		return errors.New("the committer runs already")
@@ -46,7 +47,7 @@ func (d *DB) finish() error {
 	}
 }
 
-// probe ticks while the last commit has failed.
+// probe ticks while the last commit is a failed one.
 func (d *DB) probe() <-chan time.Time {
 	if d.Healthy() == nil || d.broken != nil {
 		return nil
@@ -65,7 +66,7 @@ func (d *DB) commitWaiting() {
 	}
 }
 
-// between does what somebody waits to have done between two commits.
+// between runs a call that waits for the moment between two commits.
 func (d *DB) between() {
 	select {
 	case act := <-d.safe:
@@ -108,12 +109,12 @@ func (d *DB) commitGroup(group []*job) {
 		signal(d.armed)
 	}
 	if staged.cleared {
-		_ = d.view(d.hours.load) // or there are some more to look through
+		_ = d.view(d.hours.load) // if it fails, readers look through some hours more
 	}
 }
 
-// Fence has every commit pass it from now on: an error says that this process may not
-// write now, or not any more. It must not wait for long. It may be called while Run runs.
+// Fence sets what every commit must pass from now on. An error of it says that this process may
+// not write now. It must not block for long. Fence may be called while Run runs.
 func (d *DB) Fence(pass func(context.Context) error) { d.fence.Store(&pass) }
 
 func (d *DB) fenced() error {
@@ -124,7 +125,7 @@ func (d *DB) fenced() error {
 	return (*pass)(context.Background())
 }
 
-// refuse answers the jobs of pipelines that are broken and returns the others.
+// refuse answers the jobs of pipelines that have failed, and returns the others.
 func refuse(group []*job) (rest []*job) {
 	for _, j := range group {
 		if j.line != nil && j.line.err != nil {
@@ -152,14 +153,12 @@ func sizeOf(group []*job) (n int) {
 	return n
 }
 
-// write commits a group in one transaction. When it fails nothing has changed,
-// neither in the file nor in memory.
+// write commits a group in one transaction. If it fails, neither the file nor memory has changed.
 func (d *DB) write(group []*job) (*staged, error) {
 	if d.broken != nil {
 		return nil, d.broken
 	}
-	next, staged := d.stamp.next(d.options.Now()), d.staged.anew(d.index)
-	d.staged = staged
+	next, staged := d.stamp.Next(d.options.Now()), newStaged(d.index)
 	tx, err := d.begin(true)
 	if err != nil {
 		return nil, d.doubt(next, err)
@@ -178,7 +177,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 	return staged, nil
 }
 
-func (d *DB) fill(tx *wal.Tx, s stamp, st *staged, group []*job) error {
+func (d *DB) fill(tx *wal.Tx, s format.Stamp, st *staged, group []*job) error {
 	w, err := newWriter(tx, d.seal, s, st)
 	if err != nil {
 		return err
@@ -189,14 +188,12 @@ func (d *DB) fill(tx *wal.Tx, s stamp, st *staged, group []*job) error {
 			return err
 		}
 	}
-	w.oldest()
-	return w.counts()
+	return w.finish()
 }
 
-// doubt looks whether a commit that failed can be seen all the same: the last
-// sync can fail after the last write. Then nobody knows what the disk holds, and
-// only reading it anew, after a restart, will tell.
-func (d *DB) doubt(s stamp, cause error) error {
+// doubt checks whether a failed commit may be on disk, since a sync can fail after the write. Then
+// nothing is committed any more, and only a restart can read what the disk has.
+func (d *DB) doubt(s format.Stamp, cause error) error {
 	if !d.file.Ahead() && d.stamp.Commit < s.Commit {
 		return cause
 	}
@@ -204,9 +201,8 @@ func (d *DB) doubt(s stamp, cause error) error {
 	return d.broken
 }
 
-// failed answers a group that could not be committed, and with it everything
-// queued behind it: that was decided in the belief that this would be committed.
-// Nobody believed in a probe, which is an empty group.
+// failed answers a group that could not be committed, and all that is queued after it, which may
+// build on the group. Nothing builds on a probe, which is an empty group.
 func (d *DB) failed(group []*job, cause error) {
 	err := edda.Classify(edda.Temporary, "commit to %s: %w", d.path, cause)
 	if d.health.set(err) == nil {
@@ -215,8 +211,7 @@ func (d *DB) failed(group []*job, cause error) {
 	if len(group) == 0 {
 		return
 	}
-	// Taken before anybody is answered: who has heard of the failure and submits
-	// again believes in nothing that failed.
+	// Taken before any answer: what is submitted after an answer builds on nothing that failed.
 	queued := d.queue.all()
 	answer(group, err)
 	answer(refuse(queued), edda.Classify(edda.Temporary, "a commit before it failed: %w", err))

@@ -13,42 +13,42 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// A compaction copies what there is into a new file while commits go on,
-// remembers the change sets of these commits, applies them to the copy, and puts
-// it in the place of the file between two commits. A change set gives the same
-// rows wherever it is applied, so the copy is the file, without its free pages.
+// A compaction copies a snapshot into a new file while commits go on, applies the change sets of
+// these commits to the copy, and replaces the file by it between two commits. A change set gives
+// the same rows in every file, so the copy is the file without its free pages.
 
 const (
-	// maxDelta bounds the memory for what is committed meanwhile.
+	// maxDelta bounds the memory of the change sets.
 	maxDelta = 128 << 20
-	// maxLast bounds what is applied while commits wait: a few milliseconds' worth.
+	// maxLast bounds what is applied while commits wait, for some milliseconds.
 	maxLast = 1 << 20
-	// maxRounds of catching up, after which commits are faster than the copy.
+	// maxRounds bounds the rounds of catching up: after so many, commits are faster than the copy.
 	maxRounds = 64
-	// slack is left behind the last page, so that the commit right after, which
-	// tells of the compaction, does not make the file grow by bbolt's 16 MiB.
+	// slack is free after the last page, so that the next commit, which audits the compaction, does
+	// not make the file grow by bbolt's 16 MiB.
 	slack = 64 << 10
 )
 
-// compacting is the new file until it takes its place.
+// compacting is the name of the new file until it replaces the old one.
 const compacting = FileName + ".compacting"
 
-// Compaction is what a compaction did.
+// Compaction reports a compaction.
 type Compaction struct {
-	// Before and After are [Size].Bytes: the pages that the file has come to. What
-	// is reserved behind them takes no room on disk.
+	// Before and After are the bytes of the pages, as in [Size]. What is reserved after them takes no
+	// room on disk.
 	Before int64 `json:"before"`
 	After  int64 `json:"after"`
-	// Pause is how long commits waited; they went on during all the rest.
+	// Pause is how long commits waited.
 	Pause time.Duration `json:"pause"`
 	Took  time.Duration `json:"took"`
 }
 
-// Compact gives the file's free space back while the committer runs, until ctx
-// ends. It tells now and then how many rows it has copied.
+// Compact returns the file's free space to the file system. The committer must run. It calls tell
+// now and then with the rows it has copied.
 func (d *DB) Compact(ctx context.Context, tell func(rows int)) (c Compaction, err error) {
 	if !d.compaction.TryLock() {
 		return c, edda.Classify(edda.Temporary, "the store is being compacted or checked already")
@@ -65,7 +65,7 @@ func (d *DB) Compact(ctx context.Context, tell func(rows int)) (c Compaction, er
 		return c, errors.Join(fmt.Errorf("compact: nothing has changed: %w", err), x.abandon())
 	}
 	c.Before, c.After, c.Pause = x.before, x.after, x.pause
-	err = x.old.Close() // it waits for those who still read
+	err = x.old.Close() // it waits for readers
 	c.Took = time.Since(began)
 	return c, err
 }
@@ -82,13 +82,13 @@ type compactor struct {
 	db *DB
 	progress
 	temp  string
-	raw   *boltFile // the new one
-	file  *wal.DB   // the same, once it was copied
-	old   *wal.DB   // set once it is replaced
-	index *index    // of the new one
+	raw   *boltFile // the new file
+	file  *wal.DB   // the new file, once it was copied
+	old   *wal.DB   // the old file, once it was replaced
+	index *index    // of the new file
 	pause time.Duration
 
-	before, after int64 // where the pages end, of the old file and the new
+	before, after int64 // bytes of the pages of the old file and the new
 }
 
 func (x *compactor) open() error {
@@ -105,7 +105,7 @@ func (x *compactor) open() error {
 		return explain(x.temp, err)
 	}
 	o := x.db.options
-	o.noSync, o.openFile = true, nil // it is synced as a whole, before it takes its place
+	o.noSync, o.openFile = true, nil // it is synced before it replaces the old file
 	x.raw, err = openBolt(x.temp, o)
 	return err
 }
@@ -130,7 +130,7 @@ func (x *compactor) run() error {
 	}
 }
 
-// copy copies a snapshot, and reads the copy again to compare.
+// copy copies a snapshot, and compares the copy with it.
 func (x *compactor) copy() error {
 	sum := sha256.New()
 	err := x.db.view(func(tx *wal.Tx) error {
@@ -159,7 +159,7 @@ func (x *compactor) copy() error {
 	return err
 }
 
-// walk passes every bucket and row, as eachRow does, and sums them up.
+// walk is eachRow, with a checksum of what it passes.
 func (x *compactor) walk(tx *wal.Tx, sum hash.Hash, fn func(space, part, k, v []byte) error) error {
 	return eachRow(tx, func(space, part, k, v []byte) error {
 		if err := x.progress.row(); err != nil {
@@ -173,8 +173,8 @@ func (x *compactor) walk(tx *wal.Tx, sum hash.Hash, fn func(space, part, k, v []
 	})
 }
 
-// catchUp applies what was committed meanwhile until little is left. It syncs
-// each time, so that little is left to sync either while commits wait.
+// catchUp applies what was committed meanwhile, and syncs, until few bytes remain to be applied and
+// synced while commits wait.
 func (x *compactor) catchUp() error {
 	for range maxRounds {
 		applied, err := x.drain()
@@ -193,7 +193,7 @@ func (x *compactor) catchUp() error {
 
 var errBusy = edda.Classify(edda.Temporary, "more is committed than the copy can take: compact at a quieter time")
 
-// drain applies what there is now, and says how many bytes that was.
+// drain applies the change sets until none remain, and returns their bytes.
 func (x *compactor) drain() (applied int, err error) {
 	for left := 1; left > 0; {
 		if err := context.Cause(x.ctx); err != nil {
@@ -226,7 +226,7 @@ func (x *compactor) apply(done []committed) error {
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 	for _, c := range done {
-		// The copy was made of a commit that its committer had not noted yet.
+		// The snapshot has a commit that the committer had not noted then.
 		if c.stamp.Commit <= stampOf(tx).Commit {
 			continue
 		}
@@ -270,8 +270,8 @@ func (x *compactor) replace() error {
 	return nil
 }
 
-// shorten cuts off what bbolt reserved behind the last page while the copy grew.
-// Nothing is there; a power cut that undoes it only leaves the file longer.
+// shorten cuts off what bbolt reserved after the last page. A power cut that undoes it only leaves
+// the file longer.
 func (x *compactor) shorten() error {
 	if err := x.file.View(func(tx *wal.Tx) error {
 		x.after = tx.Size()
@@ -282,31 +282,31 @@ func (x *compactor) shorten() error {
 	return os.Truncate(x.temp, x.after+slack)
 }
 
-// take makes the new file the store's.
+// take makes the new file the one of the store.
 func (d *DB) take(x *compactor) {
 	x.raw.NoSync = d.options.noSync
 	x.file.TakeOver(d.path)
 	d.swap.Lock()
 	d.before = d.before.and(d.file)
-	d.file.Retire() // before the new one makes a log in the place of its
+	d.file.Retire() // before the new file begins a WAL of the same name
 	x.old, d.file = d.file, x.file
 	d.swap.Unlock()
 	if err := SyncDir(filepath.Dir(d.path)); err != nil {
-		// After a power cut the old file could be back, without what comes now.
+		// A power cut could bring the old file back, without later commits.
 		d.broken = fmt.Errorf("nobody knows whether the compacted file is in its place on disk; restart to read what is: %w", err)
 	}
 }
 
-// committed is one transaction of the committer.
+// committed is a transaction of the committer.
 type committed struct {
-	stamp stamp
+	stamp format.Stamp
 	group []*job
 	size  int
 }
 
-// delta are the transactions since a compaction began; empty where none runs.
+// delta has the transactions since a compaction began.
 type delta struct {
-	mu   sync.Mutex // guards all below
+	mu   sync.Mutex // guards the fields below
 	on   bool
 	done []committed
 	size int
@@ -325,8 +325,8 @@ func (l *delta) end() {
 	l.on, l.done, l.size = false, nil, 0
 }
 
-// add notes one transaction, and tells whether it keeps it.
-func (l *delta) add(s stamp, group []*job) (kept bool) {
+// add adds a transaction, and reports whether it is kept.
+func (l *delta) add(s format.Stamp, group []*job) (kept bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.on || l.err != nil {
@@ -342,8 +342,8 @@ func (l *delta) add(s stamp, group []*job) (kept bool) {
 	return true
 }
 
-// take removes the first transactions, as many as go together, and says how
-// many bytes are left.
+// take removes the first transactions, up to some bytes but at least one, and returns how many
+// remain.
 func (l *delta) take(most int) (out []committed, left int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

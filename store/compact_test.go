@@ -13,6 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/format"
 )
 
 // bulky leaves a store of which most is free.
@@ -141,13 +142,13 @@ func TestCompactThatIsGivenUpChangesNothing(t *testing.T) {
 func TestTooMuchMeanwhileEndsACompaction(t *testing.T) {
 	var l delta
 	l.begin()
-	l.add(stamp{Commit: 1}, []*job{{change: &encoded{size: maxDelta}}})
-	l.add(stamp{Commit: 2}, []*job{{change: &encoded{size: 1}}})
+	l.add(format.Stamp{Commit: 1}, []*job{{change: &encoded{size: maxDelta}}})
+	l.add(format.Stamp{Commit: 2}, []*job{{change: &encoded{size: 1}}})
 	if _, _, err := l.take(1); !errors.Is(err, edda.Temporary) {
 		t.Errorf("%v", err)
 	}
 	l.end()
-	l.add(stamp{Commit: 3}, nil)
+	l.add(format.Stamp{Commit: 3}, nil)
 	same(t, "kept", len(l.done), 0)
 }
 

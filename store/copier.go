@@ -11,11 +11,11 @@ import (
 const (
 	// copyBytes go into one transaction of a copy.
 	copyBytes = 8 << 20
-	// toldEvery is after how many rows the caller of a check or a copy hears how far it is.
+	// toldEvery is how many rows there are between two reports of progress.
 	toldEvery = 8192
 )
 
-// progress counts the rows that are read, tells of them now and then, and ends with its context.
+// progress counts rows, reports them now and then, and fails once its context has ended.
 type progress struct {
 	ctx  context.Context
 	tell func(rows int) // may be nil
@@ -29,8 +29,8 @@ func (p *progress) row() error {
 	return context.Cause(p.ctx)
 }
 
-// eachRow passes every bucket (without a key) and every row of a snapshot, in order. The
-// buckets of hours and days, which are parts, lie within those of their keyspaces.
+// eachRow passes every bucket (without a key) and every row of a snapshot, in order. A part is the
+// bucket of an hour or a day within its keyspace.
 func eachRow(tx *wal.Tx, fn func(space, part, k, v []byte) error) error {
 	return tx.ForEach(func(space []byte, b *wal.Bucket) error {
 		if err := fn(space, nil, nil, nil); err != nil {
@@ -40,7 +40,7 @@ func eachRow(tx *wal.Tx, fn func(space, part, k, v []byte) error) error {
 	})
 }
 
-// eachRowIn passes the parts and the rows of one keyspace.
+// eachRowIn passes the parts and the rows of a keyspace.
 func eachRowIn(space []byte, b *wal.Bucket, fn func(space, part, k, v []byte) error) error {
 	return b.ForEach(func(k, v []byte) error {
 		if v != nil {
@@ -56,13 +56,13 @@ func eachRowIn(space []byte, b *wal.Bucket, fn func(space, part, k, v []byte) er
 // copier writes rows into a new file, in transactions of bounded size.
 type copier struct {
 	file   *boltFile
-	tx     *bolt.Tx // nil between two
+	tx     *bolt.Tx // nil between two transactions
 	size   int
 	packer wal.Packer
-	before func() error // may refuse the next transaction; may be nil
+	before func() error // called before a transaction, which it may refuse; may be nil
 }
 
-// put writes what eachRow passes: a bucket or a row. The bucket of a row exists.
+// put writes a bucket or a row of eachRow.
 func (w *copier) put(space, part, k, v []byte) error {
 	if err := w.begin(); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (w *copier) put(space, part, k, v []byte) error {
 	return b.Put(k, w.packer.Pack(v))
 }
 
-// begin goes on in a transaction that is not too large.
+// begin begins a transaction, unless one is open and not too large.
 func (w *copier) begin() (err error) {
 	if w.tx != nil && w.size < copyBytes {
 		return nil
@@ -109,7 +109,7 @@ func (w *copier) commit() error {
 	return tx.Commit()
 }
 
-// rollback gives up what was not committed.
+// rollback drops what was not committed.
 func (w *copier) rollback() {
 	if w.tx != nil {
 		_ = w.tx.Rollback()

@@ -14,19 +14,17 @@ import (
 	"edda/store/wal"
 )
 
-// spareRoom is what stays free on the disk beside a second copy of the store:
-// commits must not stop for want of it.
+// spareRoom is what a copy of the store leaves free on the disk, for commits.
 const spareRoom = 64 << 20
 
-// checking is the copy that a check of a store in use reads.
+// checking is the name of the copy that a check reads while the committer runs.
 const checking = FileName + ".checking"
 
-// guarded turns what bbolt does on meeting a damaged page into an error, which names the
-// file as people know it.
+// guarded turns the panic or the fault of a damaged page into an error that names the file.
 func guarded(path string, fn func() error) error { return wal.Guard(path, fn) }
 
-// sound is guarded for a process that goes on: reads of what is whole work, and the
-// others fail. The first damage stays in [DB.Damaged], and is logged with its place.
+// sound is guarded while the store is open: reads of sound pages work, others fail. It logs the first
+// damage, and keeps it for [DB.Damaged].
 func (d *DB) sound(fn func() error) error {
 	err := guarded(d.options.called, fn)
 	if err == nil {
@@ -39,7 +37,7 @@ func (d *DB) sound(fn func() error) error {
 	return err
 }
 
-// Damaged is the first damage that a read or a commit met since the store was opened.
+// Damaged is the first damage that was met since the store was opened.
 func (d *DB) Damaged() error {
 	if err := d.damage.Load(); err != nil {
 		return *err
@@ -47,8 +45,8 @@ func (d *DB) Damaged() error {
 	return nil
 }
 
-// CutWAL says what it means that the WAL ended too early when the store was opened; empty
-// where no sign of that was found.
+// CutWAL explains that the WAL ended too early when the store was opened. It is empty if there was
+// no sign of that.
 func (d *DB) CutWAL() string {
 	d.swap.RLock()
 	defer d.swap.RUnlock()
@@ -61,11 +59,11 @@ func (d *DB) CutWAL() string {
 		"If the power failed at the moment at which the log was growing, nothing is lost; else the disk or a copy lost its end: look after the disk, and restore a newer backup if there is one", cut.Path, cut.After)
 }
 
-// Doctor checks everything that FORMAT.md promises, and looks for instances that
-// wait for nothing. It tells now and then how many rows it has read.
+// Doctor checks all that FORMAT.md promises, and finds idle instances. It calls tell now and then
+// with the rows it has read.
 //
-// Where the committer runs, it reads a copy that it makes beside the store: which
-// pages are free cannot be compared while commits change it.
+// While the committer runs it reads a copy that it makes beside the store, because the free pages
+// cannot be compared while commits change them.
 func (d *DB) Doctor(ctx context.Context, tell func(rows int)) (Health, error) {
 	if !d.running.Load() {
 		h := d.examine(ctx, tell, true)
@@ -79,14 +77,14 @@ func (d *DB) Doctor(ctx context.Context, tell func(rows int)) (Health, error) {
 	}
 	defer d.compaction.Unlock()
 	path := filepath.Join(filepath.Dir(d.path), checking)
-	defer func() { _ = os.Remove(path) }() // the next start removes it, too
+	defer func() { _ = os.Remove(path) }() // else the next start does
 	if err := d.sound(func() error { return d.copyTo(ctx, path) }); err != nil {
 		if _, is := errors.AsType[*wal.DamageError](err); is {
 			return Health{Findings: []error{err}}, nil
 		}
 		return Health{}, fmt.Errorf("copy the store to check it: %w", err)
 	}
-	c, err := openFile(path, Options{Seal: d.seal.aead, noSync: true, initialMap: d.options.initialMap})
+	c, err := openFile(path, Options{Seal: d.seal.AEAD, noSync: true, initialMap: d.options.initialMap})
 	if err != nil {
 		return Health{Findings: []error{err}}, nil
 	}
@@ -110,7 +108,7 @@ func (d *DB) copyTo(ctx context.Context, path string) error {
 	return errors.Join(s.WriteTo(ctx, f), f.Close())
 }
 
-// room refuses to write what would leave commits too little of the disk.
+// room refuses a copy that would leave commits too little of the disk.
 func room(path string, bytes int64) error {
 	var disk syscall.Statfs_t
 	dir := filepath.Dir(path)
@@ -123,8 +121,8 @@ func room(path string, bytes int64) error {
 	return nil
 }
 
-// Check reports what contradicts itself, beside the committer and without a copy:
-// the pages below the rows are looked at only where it does not run.
+// Check reports contradictions without a copy. It compares the pages only if the committer does not
+// run.
 func (d *DB) Check(ctx context.Context) []error {
 	return d.examine(ctx, nil, !d.running.Load()).Findings
 }

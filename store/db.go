@@ -10,60 +10,62 @@ import (
 
 	"go.uber.org/zap"
 
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// DefaultMaxDeadBytes is room for some ten thousand events of the usual size, and
-// yet so little that one tenant's mistake fills no disk in the months that dead
-// letters are kept.
+// DefaultMaxDeadBytes has room for some ten thousand events of the usual size. One tenant's mistake
+// cannot fill a disk in the months that dead letters are kept.
 const DefaultMaxDeadBytes = 64 << 20
+
+// AEAD encrypts the values of a store.
+type AEAD = format.AEAD
 
 // Options of a store. The zero value works.
 type Options struct {
 	Log *zap.Logger
-	// Observe is told of every commit: change sets in it, bytes written, how long.
+	// Observe is called after every commit, with its change sets, its bytes and its time.
 	Observe func(changes int, bytes int, took time.Duration)
-	// Now is the commit clock, time.Now when nil. It names outbox rows and
-	// history days, and nothing else; it may step back.
+	// Now is the commit clock, time.Now when nil. It is in the ids of outbox rows and the days of
+	// the history. It may step back.
 	Now func() time.Time
 
-	// Seal encrypts payloads; nil writes them as they are.
+	// Seal encrypts payloads; nil leaves them as they are.
 	Seal AEAD
 
-	// MaxDeadBytes is how many bytes of dead letters a tenant may have before the
-	// next is written without its payload; [DefaultMaxDeadBytes] when zero.
+	// MaxDeadBytes bounds the bytes of a tenant's dead letters. Further ones are written without
+	// their payload. [DefaultMaxDeadBytes] when zero.
 	MaxDeadBytes int
 
-	// KeepSent says how long rows of the outbox are kept for [DB.Sent]: at least those that
-	// were sent since that time; all where it is zero. Where it lies ahead none are, as
-	// where KeepSent is nil.
+	// KeepSent returns the time since which [DB.Sent] has the rows that were sent: all for the zero
+	// time, none for a time in the future or a nil KeepSent.
 	KeepSent func() time.Time
 
-	// ReadOnly opens a store that is there and changes nothing of it; see [OpenToCheck].
+	// ReadOnly opens an existing store and changes nothing; see [OpenToCheck].
 	ReadOnly bool
 
-	called string // the file in errors, where not by its path
+	called string // the name of the file in errors; empty: its path
 
 	// For tests.
 	openFile   func(string, int, os.FileMode) (*os.File, error)
 	initialMap int
 	noSync     bool
-	unlogged   bool // a copy that counts only once it is done
-	flushAt    int  // bytes in memory; zero: as many as are good
-	plain      bool // values are not compressed, so that texts are found in the file
+	unlogged   bool // has no WAL: a copy that counts only once it is complete
+	flushAt    int  // bytes of a memtable; zero: the default
+	plain      bool // values are not compressed, so that a test finds texts in the file
 }
 
 // DB is an open store. Its methods may be called concurrently.
 type DB struct {
 	path    string
 	id      string
-	tenant  string       // whose rows it has alone; empty: everyone's
-	origins string       // the stores that its rows came from
+	tenant  string       // the one tenant whose rows it has; empty: all tenants
+	origins string       // marks of the stores that its rows came from
 	swap    sync.RWMutex // guards file and before: a compaction replaces it
 	file    *wal.DB
-	before  Written // by the files before
+	before  Written // of the files before
 	options Options
-	seal    seal
+	seal    format.Seal
 	queue   *queue
 	index   *index
 	hours   claimHours
@@ -71,7 +73,7 @@ type DB struct {
 	health  health
 	running atomic.Bool
 	damage  atomic.Pointer[error]
-	fence   atomic.Pointer[func(context.Context) error] // nil: nothing is asked before a commit
+	fence   atomic.Pointer[func(context.Context) error] // called before a commit; nil: none
 
 	committed chan struct{}
 	added     chan Added
@@ -79,20 +81,19 @@ type DB struct {
 
 	compaction sync.Mutex  // held by one compaction or check at a time
 	extraction sync.Mutex  // held by one copy of a tenant's rows at a time
-	delta      delta       // what is committed while it copies
-	safe       chan func() // what the committer does between two commits
+	delta      delta       // what was committed since it began
+	safe       chan func() // calls for the committer between two commits
 
-	// The committer's alone.
-	stamp  stamp // of the last commit
-	staged *staged
-	missed bool  // rows of a commit were not sent to the relay
-	broken error // nothing can be committed before a restart
+	// The fields below are owned by the committer.
+	stamp  format.Stamp // of the last commit
+	missed bool         // rows of a commit did not reach the relay
+	broken error        // why nothing can be committed before a restart
 }
 
 // Close closes the file; Run must have returned. It waits for open views.
 func (d *DB) Close() error { return d.file.Close() }
 
-// begin opens a transaction of the file there is now.
+// begin opens a transaction of the current file.
 func (d *DB) begin(writable bool) (*wal.Tx, error) {
 	d.swap.RLock()
 	defer d.swap.RUnlock()
@@ -109,7 +110,7 @@ func (d *DB) view(fn func(*wal.Tx) error) error {
 	return d.sound(func() error { return fn(tx) })
 }
 
-// ID is the store's own id, made when it was created.
+// ID is the id that the store got when it was created.
 func (d *DB) ID() string { return d.id }
 
 // Healthy is nil unless the last commit failed.
@@ -127,7 +128,7 @@ func (h *health) get() error {
 	return h.err
 }
 
-// set returns what was before.
+// set returns the error before.
 func (h *health) set(err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

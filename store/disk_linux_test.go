@@ -302,7 +302,7 @@ func TestSyncFailureAfterTheLastWrite(t *testing.T) {
 	db.commit(t, Change{})
 	// The committer is idle here, so its fields may be read and its part played.
 	cause := errors.New("sync failed")
-	same(t, "an invisible commit", errors.Is(db.doubt(db.stamp.next(noon), cause), cause), true)
+	same(t, "an invisible commit", errors.Is(db.doubt(db.stamp.Next(noon), cause), cause), true)
 	same(t, "broken by it", db.broken == nil, true)
 	err := db.doubt(db.stamp, cause)
 	if !errors.Is(err, cause) || !strings.Contains(err.Error(), "restart") {

@@ -4,16 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/format"
 )
 
-// encoded is a change as bytes, made in the submitter's goroutine, so that the
-// committer, of which there is one, only looks up, puts and deletes.
+// encoded is a change as rows. The submitter's goroutine makes it, so that the one committer only
+// looks up, puts and deletes.
 type encoded struct {
 	transitions []encodedTransition
 	puts        []row
@@ -25,27 +26,27 @@ type encoded struct {
 	sent        []row
 	arm, disarm [][]byte
 	remove      Removal
-	ready       []Encoded // what an [Encoder] encoded before
-	size        int       // of all keys and values
+	ready       []Encoded // by an [Encoder]
+	size        int       // bytes of all keys and values
 }
 
 type row struct {
-	bucket     keyspace
+	bucket     format.Keyspace
 	key, value []byte // no value: delete
 }
 
 type encodedTransition struct {
 	key      []byte
 	who      edda.Key
-	head     head
+	head     format.Head
 	instance []byte // with room for its head; nil: unchanged
-	// generation and due are the instance's: due is its own row, where it has one.
+	// generation and due are those of the instance. due is its row in the due index, if any.
 	generation int
 	due        [][]byte
 	record     []byte // with room for the pointer to the previous one; nil: none
 	work       []encodedWork
 	settled    []string
-	rows       []row // of the key's queues, and the parts of its state
+	rows       []row // of its queues, and the parts of its state
 	dead       *encodedDead
 	resolved   []string
 	arm        [][]byte
@@ -57,7 +58,7 @@ type encodedWork struct {
 	from  edda.Key
 	kind  edda.WorkKind
 	value []byte
-	work  *edda.Work // the change's
+	work  *edda.Work // in the change
 }
 
 type encodedClaim struct {
@@ -72,14 +73,14 @@ type encodedDead struct {
 	value []byte
 
 	tenant string
-	cut    []byte // the value without its payload; nil: it has none, or must keep it
+	cut    []byte // the value without its payload; nil: it must stay whole
 }
 
-// estimate is by how much [Change.Size] is too small at most: a 16th.
+// estimate is how much too small [Change.Size] is at most: a 16th.
 const estimate = 16
 
-// encodeChange refuses what can never be written, so that a transaction that
-// fails has failed for the disk's sake. The size is the change's, see [Change.Size].
+// encodeChange encodes a change of a [Change.Size]. It refuses what can never be written, so that
+// only the disk fails a transaction.
 func encodeChange(c Change, size int) (*encoded, error) {
 	out := &encoded{delivered: c.Delivered, remove: c.Remove, ready: c.Encoded}
 	for i := range c.Encoded {
@@ -98,7 +99,7 @@ func encodeChange(c Change, size int) (*encoded, error) {
 		}
 		out.transitions = append(out.transitions, t)
 	}
-	if err := e.rest(c); err != nil {
+	if err := e.rest(&c); err != nil {
 		return nil, edda.Classify(edda.Poison, "encode change: %w", err)
 	}
 	out.size += e.size
@@ -109,16 +110,16 @@ func unwritable(t *edda.Transition, err error) error {
 	return edda.Classify(edda.Poison, "encode the transition of %s by %s: %w", t.Key, t.Event.ID, err)
 }
 
-// encoder makes the bytes of rows. The bytes of all of them share one arena.
+// encoder encodes rows into one arena.
 type encoder struct {
-	out    *encoded // the change; nil in an [Encoder]
+	out    *encoded // nil in an [Encoder]
 	values valueEncoder
-	size   int           // of all keys and values so far
-	list   []encodedWork // the work so far, of which each transition has a part
-	record *storedRecord // of the transition before
+	size   int            // bytes of all keys and values so far
+	list   []encodedWork  // the work of all transitions so far
+	record *format.Record // of the transition before
 }
 
-// value encodes v and counts it.
+// value encodes v after head empty bytes, and counts its bytes.
 func (e *encoder) value(head int, v any) ([]byte, error) {
 	b, err := e.values.encode(head, v)
 	e.size += len(b)
@@ -131,12 +132,12 @@ func (e *encoder) value(head int, v any) ([]byte, error) {
 // key checks and counts a key.
 func (e *encoder) key(what string, key []byte) ([]byte, error) {
 	e.size += len(key)
-	return key, checkKey(what, key)
+	return key, format.CheckKey(what, key)
 }
 
 // instanceKey is [instanceKey] in the arena of the change.
 func (e *encoder) instanceKey(k edda.Key) []byte {
-	return e.values.arena.keep(appendKey(e.values.arena.begin(leastRoom), k))
+	return e.values.arena.keep(format.AppendKey(e.values.arena.begin(leastRoom), k))
 }
 
 func (e *encoder) transition(t *edda.Transition) (out encodedTransition, err error) {
@@ -147,8 +148,8 @@ func (e *encoder) transition(t *edda.Transition) (out encodedTransition, err err
 	if err := e.instance(t, &out); err != nil {
 		return out, err
 	}
-	if t.Fate != edda.FateIgnored && t.Fate != "" { // without a fate only its due row moved
-		if out.record, err = e.value(pointerSize, e.recordOf(t)); err != nil {
+	if t.Fate != edda.FateIgnored && t.Fate != "" { // without a fate, only its due row moves
+		if out.record, err = e.value(format.PointerSize, e.recordOf(t)); err != nil {
 			return out, err
 		}
 	}
@@ -158,8 +159,12 @@ func (e *encoder) transition(t *edda.Transition) (out encodedTransition, err err
 	if err := e.queues(t, &out); err != nil {
 		return out, err
 	}
-	if err := e.parts(t, &out); err != nil {
-		return out, err
+	for _, p := range t.Parts {
+		if p.Data != nil && !json.Valid(p.Data) {
+			return out, fmt.Errorf("part %d is no JSON", p.N)
+		}
+		e.size += len(p.Data) + len(out.key)
+		out.rows = append(out.rows, row{bucket: format.Part, key: format.EntryKey(out.key, p.N), value: p.Data})
 	}
 	if t.Dead != nil {
 		if out.dead, err = e.deadLetter(t.Dead); err != nil {
@@ -170,13 +175,13 @@ func (e *encoder) transition(t *edda.Transition) (out encodedTransition, err err
 	return out, nil
 }
 
-// recordOf is the record of a transition, until the next.
-func (e *encoder) recordOf(t *edda.Transition) *storedRecord {
+// recordOf is the record of a transition. It is valid until the next call.
+func (e *encoder) recordOf(t *edda.Transition) *format.Record {
 	if e.record == nil {
-		e.record = &storedRecord{}
+		e.record = &format.Record{}
 	}
 	r, work := e.record, e.record.Work[:0]
-	*r = storedRecord{Key: t.Key, Event: t.Event, Fate: t.Fate, Handlers: t.Handlers, Outputs: t.Outputs}
+	*r = format.Record{Key: t.Key, Event: t.Event, Fate: t.Fate, Handlers: t.Handlers, Outputs: t.Outputs}
 	if in := t.Instance; in != nil {
 		r.Generation, r.Version, r.Revision = in.Generation, in.Version, in.Revision
 		r.Status, r.State = in.Status, in.State
@@ -193,11 +198,11 @@ func (e *encoder) instance(t *edda.Transition, out *encodedTransition) (err erro
 	if in == nil {
 		return nil
 	}
-	out.head = head{Version: in.Version, Status: in.Status}
+	out.head = format.Head{Version: in.Version, Status: in.Status}
 	out.generation, out.due = in.Generation, e.dues(out.key, armed(in))
-	// Its end has a longer key: one that could never end must not begin.
-	if len(out.key) > maxKey/2 {
-		if err := checkKey("the key of its end", endedKey(edda.StatusRunning, 0, t.Key)); err != nil {
+	// An instance must not begin if it could not end: the key of its end is longer.
+	if len(out.key) > format.MaxKey/2 {
+		if err := format.CheckKey("the key of its end", format.EndedKey(edda.StatusRunning, 0, t.Key)); err != nil {
 			return err
 		}
 	}
@@ -207,11 +212,11 @@ func (e *encoder) instance(t *edda.Transition, out *encodedTransition) (err erro
 	if in.Version < 0 || int64(in.Version) > math.MaxUint32 {
 		return fmt.Errorf("version %d", in.Version)
 	}
-	out.instance, err = e.value(out.head.size(), in)
+	out.instance, err = e.value(out.head.Size(), in)
 	return err
 }
 
-// armed is the time of the instance's own row in the due index.
+// armed is the time of the instance's row in the due index, if any.
 func armed(in *edda.Instance) []time.Time {
 	if in.Armed.IsZero() {
 		return nil
@@ -239,47 +244,29 @@ func (e *encoder) send(w *edda.Work) error {
 	return nil
 }
 
-// outgoing is the work that is no transition's.
-func (e *encoder) outgoing(c Change) (err error) {
-	e.out.work, err = e.work(c.Work)
-	return err
-}
-
-// queues writes what is parked and held. What a transition removes goes
-// before what it adds: a number may be used again.
+// queues encodes the rows of what is parked and held. Removals come first, because a number may
+// be used again.
 func (e *encoder) queues(t *edda.Transition, out *encodedTransition) error {
-	remove := func(bucket keyspace, numbers []uint64) {
+	remove := func(bucket format.Keyspace, numbers []uint64) {
 		for _, n := range numbers {
-			out.rows = append(out.rows, row{bucket: bucket, key: entryKey(out.key, n)})
+			out.rows = append(out.rows, row{bucket: bucket, key: format.EntryKey(out.key, n)})
 		}
 	}
-	add := func(bucket keyspace, entry *edda.Entry) error {
+	add := func(bucket format.Keyspace, entry *edda.Entry) error {
 		if entry == nil {
 			return nil
 		}
 		value, err := e.value(0, entry)
-		out.rows = append(out.rows, row{bucket: bucket, key: entryKey(out.key, entry.N), value: value})
+		out.rows = append(out.rows, row{bucket: bucket, key: format.EntryKey(out.key, entry.N), value: value})
 		return err
 	}
-	remove(bucketParked, t.Unpark)
-	remove(bucketHeld, t.Release)
-	if err := add(bucketParked, t.Park); err != nil {
+	remove(format.Parked, t.Unpark)
+	remove(format.Held, t.Release)
+	if err := add(format.Parked, t.Park); err != nil {
 		return fmt.Errorf("park: %w", err)
 	}
-	if err := add(bucketHeld, t.Hold); err != nil {
+	if err := add(format.Held, t.Hold); err != nil {
 		return fmt.Errorf("hold: %w", err)
-	}
-	return nil
-}
-
-// parts writes what changed of a state that lies in parts.
-func (e *encoder) parts(t *edda.Transition, out *encodedTransition) error {
-	for _, p := range t.Parts {
-		if p.Data != nil && !json.Valid(p.Data) {
-			return fmt.Errorf("part %d is no JSON", p.N)
-		}
-		e.size += len(p.Data) + len(out.key)
-		out.rows = append(out.rows, row{bucket: bucketPart, key: entryKey(out.key, p.N), value: p.Data})
 	}
 	return nil
 }
@@ -288,7 +275,7 @@ func (e *encoder) deadLetter(d *edda.DeadLetter) (*encodedDead, error) {
 	if d.ID == "" {
 		return nil, fmt.Errorf("a dead letter (%s) without an id", d.Reason)
 	}
-	if _, err := e.key("the dead letter's id", deadKey(d.Time, d.ID)); err != nil {
+	if _, err := e.key("the dead letter's id", format.DeadKey(d.Time, d.ID)); err != nil {
 		return nil, err
 	}
 	value, err := e.value(0, d)
@@ -302,7 +289,8 @@ func (e *encoder) deadLetter(d *edda.DeadLetter) (*encodedDead, error) {
 	return out, err
 }
 
-// shortened is a dead letter without its payload, where that can be read again.
+// shortened is a dead letter without its payload. It is not ok where the payload cannot be read
+// from a stream again.
 func shortened(d *edda.DeadLetter) (*edda.DeadLetter, bool) {
 	n := len(d.Event.Payload) + len(d.Raw)
 	if n == 0 || !d.InStream() {
@@ -316,69 +304,72 @@ func shortened(d *edda.DeadLetter) (*edda.DeadLetter, bool) {
 
 func (e *encoder) dues(key []byte, times []time.Time) (rows [][]byte) {
 	for _, t := range times {
-		rows = append(rows, e.values.arena.keep(appendDue(e.values.arena.begin(leastRoom), t, key)))
-		e.size += timeSize + len(key)
+		rows = append(rows, e.values.arena.keep(format.AppendDue(e.values.arena.begin(leastRoom), t, key)))
+		e.size += format.TimeSize + len(key)
 	}
 	return rows
 }
 
-// rest encodes everything of a change but its transitions.
-func (e *encoder) rest(c Change) error {
-	for _, encode := range []func(Change) error{e.positions, e.begun, e.marks, e.sent, e.programs, e.claims, e.unclaimed, e.outgoing, e.letters, e.due, e.replays} {
-		if err := encode(c); err != nil {
-			return err
+// rest encodes all of a change but its transitions.
+func (e *encoder) rest(c *Change) (err error) {
+	put := func(space format.Keyspace, key []byte, v any) {
+		if err == nil {
+			err = e.put(space, key, v)
 		}
 	}
-	return nil
-}
-
-func (e *encoder) put(bucket keyspace, key []byte, v any) error {
-	key, err := e.key(string(bucket)+" key", key)
-	if err != nil {
-		return err
-	}
-	value, err := e.value(0, v)
-	if err != nil {
-		return fmt.Errorf("%s: %w", bucket, err)
-	}
-	e.out.puts = append(e.out.puts, row{bucket: bucket, key: key, value: value})
-	return nil
-}
-
-func (e *encoder) positions(c Change) error {
 	for i := range c.Checkpoints {
-		if err := e.put(bucketCheckpoint, texts(c.Checkpoints[i].Stream), &c.Checkpoints[i]); err != nil {
-			return err
-		}
+		put(format.Checkpoint, format.Texts(c.Checkpoints[i].Stream), &c.Checkpoints[i])
 	}
 	for i := range c.Positions {
 		p := &c.Positions[i]
-		if err := e.put(bucketPosition, texts(p.Tenant, p.Saga, p.Stream), &p.Checkpoint); err != nil {
-			return err
+		put(format.Position, format.Texts(p.Tenant, p.Saga, p.Stream), &p.Checkpoint)
+	}
+	for _, p := range c.DropPositions {
+		put(format.Position, format.Texts(p.Tenant, p.Saga, p.Stream), nil)
+	}
+	if c.Begun != nil {
+		put(format.Meta, format.MetaBegun, append([]Beginning{}, *c.Begun...)) // null is no list
+	}
+	switch {
+	case c.Unclaimed == nil:
+	case len(*c.Unclaimed) == 0:
+		put(format.Meta, format.MetaUnclaimed, nil)
+	default:
+		put(format.Meta, format.MetaUnclaimed, slices.Sorted(slices.Values(*c.Unclaimed)))
+	}
+	for i := range c.Marks {
+		m := &c.Marks[i]
+		if key := []byte(format.MetaMark + m.Stream); m.Seq == 0 {
+			put(format.Meta, key, nil)
+		} else {
+			put(format.Meta, key, m)
 		}
 	}
-	for i := range c.DropPositions {
-		p := &c.DropPositions[i]
-		e.out.puts = append(e.out.puts, row{bucket: bucketPosition, key: texts(p.Tenant, p.Saga, p.Stream)})
-	}
-	return nil
-}
-
-func (e *encoder) programs(c Change) error {
 	for _, s := range c.Schedules {
-		if err := e.put(bucketSchedule, texts(s.Tenant, s.Saga, s.Name), s); err != nil {
-			return err
-		}
+		put(format.Schedule, format.Texts(s.Tenant, s.Saga, s.Name), s)
 	}
 	for _, m := range c.Manifests {
-		if err := e.put(bucketManifest, manifestKey(m), m); err != nil {
-			return err
-		}
+		put(format.Manifest, format.ManifestKey(m), m)
 	}
-	return nil
-}
-
-func (e *encoder) claims(c Change) error {
+	for _, r := range c.Replays {
+		put(format.Replay, format.Texts(r.ID), r)
+	}
+	for _, id := range c.DropReplays {
+		put(format.Replay, format.Texts(id), nil)
+	}
+	if err != nil {
+		return err
+	}
+	if e.out.work, err = e.work(c.Work); err != nil {
+		return err
+	}
+	for i := range c.Sent {
+		value, err := e.value(0, &c.Sent[i].Work)
+		if err != nil {
+			return fmt.Errorf("work %s: %w", c.Sent[i].Work.ID, err)
+		}
+		e.out.sent = append(e.out.sent, row{bucket: format.Outbox, key: c.Sent[i].ID.Bytes(), value: value})
+	}
 	for i := range c.Claims {
 		claim, err := e.claim(&c.Claims[i])
 		if err != nil {
@@ -386,23 +377,6 @@ func (e *encoder) claims(c Change) error {
 		}
 		e.out.claims = append(e.out.claims, claim)
 	}
-	return nil
-}
-
-func (e *encoder) claim(cl *edda.Claim) (out encodedClaim, err error) {
-	key, err := e.key("the command id", e.values.arena.keep(appendText(appendText(e.values.arena.begin(leastRoom), cl.Tenant), cl.CommandID)))
-	if err != nil {
-		return out, err
-	}
-	value, err := e.value(0, cl)
-	if err != nil {
-		return out, fmt.Errorf("claim %s: %w", cl.CommandID, err)
-	}
-	command := recentOf(cl.CommandID)
-	return encodedClaim{hour: claimHour(cl.Claimed, command), command: command, key: key, value: value}, nil
-}
-
-func (e *encoder) letters(c Change) error {
 	for i := range c.Dead {
 		dead, err := e.deadLetter(&c.Dead[i])
 		if err != nil {
@@ -417,41 +391,44 @@ func (e *encoder) letters(c Change) error {
 		}
 		e.out.audits = append(e.out.audits, value)
 	}
-	return nil
-}
-
-func (e *encoder) due(c Change) error {
 	for _, d := range c.Arm {
-		key, err := e.key("the key", instanceKey(d.Key))
+		key, err := e.key("the key", format.InstanceKey(d.Key))
 		if err != nil {
 			return err
 		}
-		e.out.arm = append(e.out.arm, dueKey(d.Time, key))
+		e.out.arm = append(e.out.arm, format.DueKey(d.Time, key))
 	}
 	for _, d := range c.Disarm {
-		e.out.disarm = append(e.out.disarm, dueKey(d.Time, instanceKey(d.Key)))
+		e.out.disarm = append(e.out.disarm, format.DueKey(d.Time, format.InstanceKey(d.Key)))
 	}
 	return nil
 }
 
-// claimHour chooses the bucket of a claim: the hour it was made in, but never
-// one before the command's own time, so that a reader who knows only the
-// command id has few hours to look through.
-func claimHour(claimed time.Time, command recentCommand) uint32 {
-	return max(hourOf(claimed), command.hour())
+// put adds a row of a keyspace. A nil value deletes the row.
+func (e *encoder) put(space format.Keyspace, key []byte, v any) error {
+	r := row{bucket: space, key: key}
+	if v != nil {
+		var err error
+		if _, err = e.key(string(space)+" key", key); err != nil {
+			return err
+		}
+		if r.value, err = e.value(0, v); err != nil {
+			return fmt.Errorf("%s: %w", space, err)
+		}
+	}
+	e.out.puts = append(e.out.puts, r)
+	return nil
 }
 
-// hourMillis is an hour in milliseconds.
-const hourMillis = 60 * 60 * 1000
-
-// commandMillis is the time that an id shaped as a UUIDv7 carries, in milliseconds, else 0.
-func commandMillis(id string) (ms uint64) {
-	u, err := uuid.Parse(id)
-	if err != nil || u.Version() != 7 {
-		return 0
+func (e *encoder) claim(cl *edda.Claim) (out encodedClaim, err error) {
+	key, err := e.key("the command id", e.values.arena.keep(format.AppendText(format.AppendText(e.values.arena.begin(leastRoom), cl.Tenant), cl.CommandID)))
+	if err != nil {
+		return out, err
 	}
-	for _, b := range u[:6] {
-		ms = ms<<8 | uint64(b)
+	value, err := e.value(0, cl)
+	if err != nil {
+		return out, fmt.Errorf("claim %s: %w", cl.CommandID, err)
 	}
-	return ms
+	command := recentOf(cl.CommandID)
+	return encodedClaim{hour: format.ClaimHour(cl.Claimed, command.millis), command: command, key: key, value: value}, nil
 }

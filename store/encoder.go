@@ -2,33 +2,31 @@ package store
 
 import "edda"
 
-// Encoder encodes what inputs change before their change is submitted, so that several
-// goroutines can encode at once and the submitter knows the size of what it submits. One
-// goroutine at a time may use it. What it encoded stays valid until [Encoder.Reset].
+// Encoder encodes transitions and results before their change is submitted, so that several
+// goroutines can encode at once, and the submitter knows sizes. It is for one goroutine at a time.
+// Its memory is used again: what it encoded is valid until [Encoder.Reset].
 type Encoder struct {
 	encoder
 	transitions []encodedTransition
 	claims      []encodedClaim
-	// kept is set by the committer where the store reads the rows after it has answered:
-	// a compaction does.
+	// kept is set by the committer where a compaction reads the rows after the answer.
 	kept bool
 }
 
-// Encoded is a transition, or a result that was handed in with its claim and its echo, as
-// the rows that a commit writes. It stands in the change in their place.
+// Encoded is the rows of a transition, or of a handed-in result with its claim and its echo.
 type Encoded struct {
 	from       *Encoder
 	transition *encodedTransition
 	claim      *encodedClaim
 	work       []encodedWork
 	size       int
-	err        error // why it can never be written; the store refuses a change that has it
+	err        error // why it can never be written: the store refuses its change
 }
 
-// Size is the number of bytes of its rows.
+// Size is the bytes of its rows.
 func (e *Encoded) Size() int { return e.size }
 
-// Transition encodes a transition, which must not change any more.
+// Transition encodes a transition. The caller must not modify it any more.
 func (e *Encoder) Transition(t *edda.Transition) Encoded {
 	before := e.size
 	out, err := e.transition(t)
@@ -39,7 +37,7 @@ func (e *Encoder) Transition(t *edda.Transition) Encoded {
 	return Encoded{from: e, transition: &e.transitions[len(e.transitions)-1], size: e.size - before}
 }
 
-// Result encodes the claim that holds a result, and the work that tells others of it.
+// Result encodes a claim with its result, and the echo of the result.
 func (e *Encoder) Result(c *edda.Claim, echo *edda.Work) Encoded {
 	before := e.size
 	claim, err := e.claim(c)
@@ -54,8 +52,8 @@ func (e *Encoder) Result(c *edda.Claim, echo *edda.Work) Encoded {
 	return Encoded{from: e, claim: &e.claims[len(e.claims)-1], work: e.list[n-1 : n : n], size: e.size - before}
 }
 
-// Reset makes the encoder's memory free for what comes next. Call it when every change
-// with something of it has been answered, and was committed.
+// Reset frees the memory for the next use. Call it once all changes with its rows are committed and
+// answered.
 func (e *Encoder) Reset() {
 	if e.kept {
 		*e = Encoder{}
@@ -71,7 +69,7 @@ func (e *Encoder) Reset() {
 	}
 }
 
-// keep says that the store reads the rows of a change after it has answered.
+// keep marks the encoders of a group whose rows are read after the answer.
 func keep(group []*job) {
 	for _, j := range group {
 		for i := range j.change.ready {

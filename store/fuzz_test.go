@@ -15,6 +15,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -27,24 +28,24 @@ func FuzzKeys(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, tenant, saga, correlation, other string) {
 		k := edda.Key{Tenant: tenant, Saga: saga, Correlation: correlation}
-		key := instanceKey(k)
-		if got, rest, err := cutKey(key); err != nil || got != k || len(rest) > 0 {
+		key := format.InstanceKey(k)
+		if got, rest, err := format.CutKey(key); err != nil || got != k || len(rest) > 0 {
 			t.Fatalf("%q reads back as %q, %q left, %v", k, got, rest, err)
 		}
 		for _, o := range []edda.Key{{Tenant: other, Saga: saga, Correlation: correlation}, {Tenant: tenant, Saga: other, Correlation: correlation},
 			{Tenant: tenant, Saga: saga, Correlation: other}, {Tenant: tenant + other, Saga: saga, Correlation: correlation}, {Tenant: tenant, Saga: other + saga, Correlation: correlation}} {
-			if mine := instanceKey(o); (o == k) != bytes.Equal(mine, key) || o != k && bytes.HasPrefix(mine, key) {
+			if mine := format.InstanceKey(o); (o == k) != bytes.Equal(mine, key) || o != k && bytes.HasPrefix(mine, key) {
 				t.Fatalf("%q and %q have the keys %x and %x", k, o, key, mine)
 			}
 		}
-		if (tenant < other) != (bytes.Compare(texts(tenant), texts(other)) < 0) {
+		if (tenant < other) != (bytes.Compare(format.Texts(tenant), format.Texts(other)) < 0) {
 			t.Fatalf("%q and %q sort otherwise as keys", tenant, other)
 		}
-		if due, err := cutDue(dueKey(noon, key)); err != nil || due.Key != k || !due.Time.Equal(noon) {
-			t.Fatalf("%+v %v", due, err)
+		if at, got, err := format.CutDue(format.DueKey(noon, key)); err != nil || got != k || !at.Equal(noon) {
+			t.Fatalf("%+v %v", got, err)
 		}
-		count := countKey{Tenant: tenant, Saga: saga, Version: len(other), Status: edda.Status(other)}
-		if got, err := cutCount(count.row()); err != nil || got != count {
+		count := format.CountKey{Tenant: tenant, Saga: saga, Version: len(other), Status: edda.Status(other)}
+		if got, err := format.CutCount(count.Bytes()); err != nil || got != count {
 			t.Fatalf("%+v reads back as %+v, %v", count, got, err)
 		}
 	})
@@ -53,30 +54,30 @@ func FuzzKeys(f *testing.F) {
 // FuzzRows gives any bytes to everything that reads a row.
 func FuzzRows(f *testing.F) {
 	f.Add([]byte{}, []byte{})
-	f.Add(dueKey(noon, instanceKey(formatKey)), append(head{Status: "running"}.append(nil), `{"status":"running"}`...))
-	f.Add(countKey{Tenant: "acme"}.row(), append(make([]byte, pointerSize), `{"event":{"payload":{"a":[1]}}}`...))
+	f.Add(format.DueKey(noon, format.InstanceKey(formatKey)), append(format.Head{Status: "running"}.Append(nil), `{"status":"running"}`...))
+	f.Add(format.CountKey{Tenant: "acme"}.Bytes(), append(make([]byte, format.PointerSize), `{"event":{"payload":{"a":[1]}}}`...))
 	f.Add(make([]byte, 16), []byte(`{"id":"c1","kind":"effect","payload":null}`))
 	f.Fuzz(func(t *testing.T, key, value []byte) {
-		if k, rest, err := cutKey(key); err == nil && !bytes.Equal(append(instanceKey(k), rest...), key) {
+		if k, rest, err := format.CutKey(key); err == nil && !bytes.Equal(append(format.InstanceKey(k), rest...), key) {
 			t.Fatalf("%x reads as %q and %x", key, k, rest)
 		}
-		_, _ = cutDue(key)
-		_, _ = cutCount(key)
-		_ = cutStamp(value)
-		h, rest, err := cutHead(value)
-		if err == nil && value != nil && !bytes.Equal(append(h.append(nil), rest...), value) {
+		_, _, _ = format.CutDue(key)
+		_, _ = format.CutCount(key)
+		_ = format.CutStamp(value)
+		h, rest, err := format.CutHead(value)
+		if err == nil && value != nil && !bytes.Equal(append(h.Append(nil), rest...), value) {
 			t.Fatalf("%x reads as %+v and %x", value, h, rest)
 		}
-		if in, err := cutInstance(formatKey, value); err == nil && in != nil && in.Key != formatKey {
+		if in, err := format.CutInstance(formatKey, value); err == nil && in != nil && in.Key != formatKey {
 			t.Fatalf("an instance of %s has the key %s", formatKey, in.Key)
 		}
-		_, _ = cutRow(key, value)
-		_, _, _ = cutRecord(pointer{}, value)
+		_, _, _ = format.CutWork(key, value)
+		_, _, _ = format.CutRecord(format.Pointer{}, value)
 		for _, read := range []func() error{
-			func() error { _, err := decode[edda.DeadLetter]("", value); return err },
-			func() error { _, err := decode[edda.Claim]("", value); return err },
-			func() error { _, err := decode[edda.Entry]("", value); return err },
-			func() error { _, err := decode[Audit]("", value); return err },
+			func() error { _, err := format.Decode[edda.DeadLetter]("", value); return err },
+			func() error { _, err := format.Decode[edda.Claim]("", value); return err },
+			func() error { _, err := format.Decode[edda.Entry]("", value); return err },
+			func() error { _, err := format.Decode[Audit]("", value); return err },
 		} {
 			_ = read() // an error or a value, and no panic
 		}
@@ -91,15 +92,15 @@ func FuzzFile(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	ids := instanceKey(formatKey)
-	for i := range keyspaces {
+	ids := format.InstanceKey(formatKey)
+	for i := range format.Keyspaces {
 		f.Add(uint8(i), false, []byte("x"), []byte("y"))
 		f.Add(uint8(i), true, ids, []byte{})
-		f.Add(uint8(i), true, entryKey(ids, 7), append(make([]byte, pointerSize), `{}`...))
-		f.Add(uint8(i), false, deadKey(noon, "d1"), []byte(`{"id":"d1"}`))
+		f.Add(uint8(i), true, format.EntryKey(ids, 7), append(make([]byte, format.PointerSize), `{}`...))
+		f.Add(uint8(i), false, format.DeadKey(noon, "d1"), []byte(`{"id":"d1"}`))
 		f.Add(uint8(i), false, []byte("format"), []byte("9"))
 		f.Add(uint8(i), true, ids, []byte("\xFE\x01\x40\x00")) // compressed, and cut off
-		f.Add(uint8(i), false, deadKey(noon, "d1"), new(wal.Packer).Pack([]byte(`{"id":"d1","reason":"poison","key":{"tenant":"acme"},"event":{"kind":"event","id":"e1"},"time":"2026-03-01T12:00:00Z"}`)))
+		f.Add(uint8(i), false, format.DeadKey(noon, "d1"), new(wal.Packer).Pack([]byte(`{"id":"d1","reason":"poison","key":{"tenant":"acme"},"event":{"kind":"event","id":"e1"},"time":"2026-03-01T12:00:00Z"}`)))
 	}
 	f.Fuzz(func(t *testing.T, space uint8, nested bool, key, value []byte) {
 		if len(key) == 0 || len(key) > bolt.MaxKeySize {
@@ -110,7 +111,7 @@ func FuzzFile(f *testing.F) {
 		if err := os.WriteFile(path, whole, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		plant(t, path, keyspaces[int(space)%len(keyspaces)], nested, key, value)
+		plant(t, path, format.Keyspaces[int(space)%len(format.Keyspaces)], nested, key, value)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		readAll(ctx, dir)
@@ -122,7 +123,7 @@ func FuzzFile(f *testing.F) {
 
 // plant writes a row past all our code, into the first bucket within the
 // keyspace if nested and there is one.
-func plant(t *testing.T, path string, space keyspace, nested bool, key, value []byte) {
+func plant(t *testing.T, path string, space format.Keyspace, nested bool, key, value []byte) {
 	t.Helper()
 	file, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true, Timeout: time.Second})
 	if err != nil {
@@ -222,20 +223,20 @@ func TestAKeyThatNobodyWroteIsAnErrorThatNamesIt(t *testing.T) {
 			return d.Commit(ctx, Change{Remove: r})
 		}
 	}
-	reads := map[keyspace]map[string]func(*DB) error{
-		bucketClaim: {"sweep": sweep(KindClaims), "remove": removal(Removal{Claims: ClaimPlace{Hour: late, Tenant: "t", CommandID: "c"}}),
+	reads := map[format.Keyspace]map[string]func(*DB) error{
+		format.Claim: {"sweep": sweep(KindClaims), "remove": removal(Removal{Claims: ClaimPlace{Hour: late, Tenant: "t", CommandID: "c"}}),
 			"read": func(d *DB) error { _, _, err := d.Claim("acme", "unknown"); return err }},
-		bucketHistory: {"sweep": sweep(KindHistory), "remove": removal(Removal{History: Place{Day: dayOf(late), Commit: 1 << 40}})},
-		bucketAudit:   {"sweep": sweep(KindAudit), "read": func(d *DB) error { _, _, err := d.AuditsOf(AuditQuery{Limit: 100}); return err }},
-		bucketDead:    {"sweep": sweep(KindDeadLetters)},
-		bucketEnded:   {"sweep": sweep(KindInstances)},
-		bucketDue:     {"read": func(d *DB) error { _, _, err := d.Due(late, 100); return err }},
-		bucketHeld:    {"read": func(d *DB) error { _, err := d.HeldKeys("\x00", "", edda.Key{}, 100); return err }},
+		format.History:    {"sweep": sweep(KindHistory), "remove": removal(Removal{History: format.Pointer{Day: format.DayOf(late), Commit: 1 << 40}})},
+		format.Audit:      {"sweep": sweep(KindAudit), "read": func(d *DB) error { _, _, err := d.AuditsOf(AuditQuery{Limit: 100}); return err }},
+		format.DeadLetter: {"sweep": sweep(KindDeadLetters)},
+		format.Ended:      {"sweep": sweep(KindInstances)},
+		format.Due:        {"read": func(d *DB) error { _, _, err := d.Due(late, 100); return err }},
+		format.Held:       {"read": func(d *DB) error { _, err := d.HeldKeys("\x00", "", edda.Key{}, 100); return err }},
 	}
 	for space, all := range reads {
 		for name, read := range all {
 			for _, nested := range []bool{false, true} {
-				if nested && space != bucketHistory && space != bucketClaim {
+				if nested && space != format.History && space != format.Claim {
 					continue
 				}
 				dir := t.TempDir()
@@ -244,8 +245,8 @@ func TestAKeyThatNobodyWroteIsAnErrorThatNamesIt(t *testing.T) {
 					t.Fatal(err)
 				}
 				key := []byte{0, 0, 7}
-				if space == bucketHeld {
-					key = append(texts("\x00"), 7)
+				if space == format.Held {
+					key = append(format.Texts("\x00"), 7)
 				}
 				plant(t, path, space, nested, key, []byte("x"))
 				foreignKey(t, dir, string(space)+" "+name, key, nested && name != "sweep", read)

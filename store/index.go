@@ -3,71 +3,96 @@ package store
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// index is what must be found without a scan: built when the store opens, moved
-// on after every commit, never by one that failed.
+// index has what must be found without a scan. It is built when the store opens, and changes
+// after each commit that succeeds.
 type index struct {
-	mu      sync.RWMutex          // guards all below
-	waiting map[string]waiting    // outbox rows of effects, by command id
-	effects map[ulid.ULID]string  // the other way round
-	size    int                   // outbox rows
-	kinds   map[edda.WorkKind]int // of them, how many of each kind
-	owners  map[ownerKey]*owner   // and of each saga of a tenant
-	parked  map[string]int        // parked events by tenant; none is zero
-	oldest  ulid.ULID             // the first of them; zero: none
-	front   ulid.ULID             // no row of the outbox is before this
-	counts  map[countKey]int      // none is zero
-	queues  aside
+	mu      sync.RWMutex            // guards the fields below
+	waiting map[string]waiting      // outbox rows of effects, by command id
+	effects map[ulid.ULID]string    // their command ids
+	total   rowCounts               // rows of the outbox
+	owners  map[owner]*rowCounts    // and those of each saga of a tenant
+	parked  map[string]int          // parked events by tenant; none is zero
+	oldest  ulid.ULID               // the first row of the outbox; zero: there is none
+	front   ulid.ULID               // no row of the outbox is before this
+	counts  map[format.CountKey]int // none is zero
+	queues  queueCounts
 	maxDead int // bytes of a tenant's dead letters
 }
 
-// waiting is an effect's outbox row and whose it is: a result speaks only for
-// the instance that it is addressed to.
+// waiting is an effect's outbox row and its instance. A result counts only for that instance.
 type waiting struct {
 	ID   ulid.ULID
 	From edda.Key
 }
 
-func newIndex() *index {
-	return &index{
-		waiting: map[string]waiting{},
-		effects: map[ulid.ULID]string{},
-		counts:  map[countKey]int{},
-		kinds:   map[edda.WorkKind]int{},
-		owners:  map[ownerKey]*owner{},
-		parked:  map[string]int{},
-	}
+// keptOwners is how many sagas of tenants without rows in the outbox are kept, so that those
+// whose rows come and go cost no memory each time.
+const keptOwners = 4096
+
+// kindsOfWork are the kinds that outbox rows are counted by. The last one counts all others.
+var kindsOfWork = [...]edda.WorkKind{
+	edda.WorkEffect, edda.WorkRevoke, edda.WorkCommand, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd, edda.WorkMessage, edda.WorkResult, "",
 }
 
-// loadIndex scans the outbox, the counters, and the keys of what is parked.
+func kindNumber(kind edda.WorkKind) int {
+	for i, k := range kindsOfWork {
+		if k == kind {
+			return i
+		}
+	}
+	return len(kindsOfWork) - 1
+}
+
+// owner is a saga of a tenant.
+type owner struct{ Tenant, Saga string }
+
+// rowCounts counts outbox rows by kind.
+type rowCounts [len(kindsOfWork)]int
+
+// of is the number of rows of some kinds.
+func (c *rowCounts) of(kinds ...edda.WorkKind) (n int) {
+	for _, kind := range kinds {
+		n += c[kindNumber(kind)]
+	}
+	return n
+}
+
+func newIndex() *index {
+	return &index{waiting: map[string]waiting{}, effects: map[ulid.ULID]string{}, owners: map[owner]*rowCounts{}, parked: map[string]int{}}
+}
+
+// loadIndex scans the outbox, the counters and the queues.
 func (d *DB) loadIndex(tx *wal.Tx) (*index, error) {
 	x := newIndex()
 	x.maxDead = d.options.MaxDeadBytes
-	err := tx.Bucket([]byte(bucketOutbox)).ForEach(func(k, v []byte) error {
-		v, err := d.seal.open(bucketOutbox, k, v, 0)
+	err := tx.Bucket([]byte(format.Outbox)).ForEach(func(k, v []byte) error {
+		v, err := d.seal.Open(format.Outbox, k, v, 0)
 		if err != nil {
 			return err
 		}
-		row, err := cutRow(k, v)
+		id, work, err := format.CutWork(k, v)
 		if err != nil {
 			return err
 		}
-		if x.size == 0 {
-			x.oldest = row.ID
+		if x.oldest == (ulid.ULID{}) {
+			x.oldest = id
 		}
-		x.size++
-		x.kinds[row.Work.Kind]++
-		x.owner(row.Work.From.Tenant, row.Work.From.Saga).rows[kindNumber(row.Work.Kind)]++
-		if row.Work.Kind == edda.WorkEffect {
-			x.waiting[row.Work.ID], x.effects[row.ID] = waiting{row.ID, row.Work.From}, row.Work.ID
+		kind := kindNumber(work.Kind)
+		x.total[kind]++
+		x.owner(work.From.Tenant, work.From.Saga)[kind]++
+		if work.Kind == edda.WorkEffect {
+			x.waiting[work.ID], x.effects[id] = waiting{id, work.From}, work.ID
 		}
 		return nil
 	})
@@ -77,40 +102,88 @@ func (d *DB) loadIndex(tx *wal.Tx) (*index, error) {
 	if x.counts, err = loadCounts(tx); err != nil {
 		return nil, err
 	}
-	if x.queues, err = loadQueues(tx, d.seal); err != nil {
-		return nil, err
-	}
-	return x, x.loadParked(tx)
+	return x, x.loadQueues(tx, d.seal)
 }
 
-func (x *index) loadParked(tx *wal.Tx) error {
-	c := tx.Bucket([]byte(bucketParked)).Cursor()
-	for k, _ := c.First(); k != nil; k, _ = c.Next() {
-		tenant, _, err := cutText(k)
-		if err != nil {
-			return fmt.Errorf("parked event %x: %w", k, err)
-		}
-		x.parked[tenant]++
-	}
-	return nil
+// Outboxed is how many rows of some kinds are in the outbox, with the effects that wait for
+// their results. Like the counts below it costs no scan, because each commit keeps it.
+func (d *DB) Outboxed(kinds ...edda.WorkKind) int {
+	d.index.mu.RLock()
+	defer d.index.mu.RUnlock()
+	return d.index.total.of(kinds...)
 }
 
-func (x *index) command(id string) (ulid.ULID, bool) {
+// Parked is how many events of a tenant wait for an instance.
+func (d *DB) Parked(tenant string) int {
+	d.index.mu.RLock()
+	defer d.index.mu.RUnlock()
+	return d.index.parked[tenant]
+}
+
+// ParkedInAll is how many events of all tenants wait for an instance.
+func (d *DB) ParkedInAll() int {
+	d.index.mu.RLock()
+	defer d.index.mu.RUnlock()
+	return d.index.queues.Parked
+}
+
+// OutboxSize is how many rows wait, and the time of the oldest.
+func (d *DB) OutboxSize() (int, time.Time) {
+	x := d.index
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	row, ok := x.waiting[id]
-	return row.ID, ok
-}
-
-func (x *index) outbox() (int, time.Time) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if x.size == 0 {
+	n := x.total.of(kindsOfWork[:]...)
+	if n == 0 {
 		return 0, time.Time{}
 	}
-	return x.size, x.oldest.Timestamp().UTC()
+	return n, x.oldest.Timestamp().UTC()
 }
 
+// Owner is how many outbox rows of some kinds a saga of a tenant has.
+type Owner struct {
+	Tenant, Saga string
+	Rows         int
+}
+
+// Owners lists the sagas that have at least so many outbox rows of some kinds, in no order.
+// It looks at each saga and tenant that has any.
+func (d *DB) Owners(least int, kinds ...edda.WorkKind) (out []Owner) {
+	d.index.mu.RLock()
+	defer d.index.mu.RUnlock()
+	for k, rows := range d.index.owners {
+		if n := rows.of(kinds...); n >= max(least, 1) {
+			out = append(out, Owner{k.Tenant, k.Saga, n})
+		}
+	}
+	return out
+}
+
+// owner returns the counts of a saga of a tenant. Only the committer may call it.
+func (x *index) owner(tenant, saga string) *rowCounts {
+	if c := x.owners[owner{tenant, saga}]; c != nil {
+		return c
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c := new(rowCounts)
+	x.owners[owner{strings.Clone(tenant), strings.Clone(saga)}] = c // the texts may be parts of a large one
+	return c
+}
+
+// ownerOf returns the counts of an outbox row's saga. Only the committer may call it.
+func (x *index) ownerOf(row []byte) (*rowCounts, error) {
+	tenant, saga, ok := format.OwnerIn(row)
+	if !ok {
+		w, err := format.Decode[edda.Work]("outbox row", row)
+		return x.owner(w.From.Tenant, w.From.Saga), err
+	}
+	if c := x.owners[owner{string(tenant), string(saga)}]; c != nil { // allocates nothing
+		return c, nil
+	}
+	return x.owner(string(tenant), string(saga)), nil
+}
+
+// apply adds what a commit staged.
 func (x *index) apply(s *staged) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -123,15 +196,18 @@ func (x *index) apply(s *staged) {
 	for command, row := range s.commands {
 		x.waiting[command], x.effects[row.ID] = row, command
 	}
-	x.size += s.grown
-	x.queues.add(s.queues)
-	for kind, n := range s.kinds {
-		x.kinds[kind] += n
-	}
 	for _, o := range s.owned {
-		o.by.rows[o.kind] += o.n
+		o.by[o.kind] += o.n
+		x.total[o.kind] += o.n
 	}
-	x.disown()
+	if len(x.owners) > 2*keptOwners {
+		for k, c := range x.owners {
+			if *c == (rowCounts{}) {
+				delete(x.owners, k)
+			}
+		}
+	}
+	x.queues.add(s.queues)
 	for tenant, n := range s.parked {
 		if x.parked[tenant] += n; x.parked[tenant] == 0 {
 			delete(x.parked, tenant)
@@ -147,63 +223,42 @@ func (x *index) apply(s *staged) {
 	}
 }
 
-// staged is what one transaction does to the index. The committer alone writes
-// the index, so reading it here without its lock is safe.
+// staged is what one transaction changes in the index. The committer alone writes the index,
+// so it reads the index here without the lock.
 type staged struct {
 	index    *index
-	commands map[string]waiting // effects added and still there
+	commands map[string]waiting // effects that were added and not removed
 	effects  map[ulid.ULID]string
-	gone     map[ulid.ULID]bool // rows removed
-	grown    int
-	kinds    map[edda.WorkKind]int // rows added, less those removed
-	owned    []owned               // likewise, each
-	parked   map[string]int        // likewise, parked events by tenant
+	gone     map[ulid.ULID]bool // rows that were removed
+	owned    []owned            // rows that were added or removed
+	parked   map[string]int     // parked events that were added, less those removed, by tenant
 	oldest   ulid.ULID
 	front    ulid.ULID
-	counts   map[countKey]int // new values
-	queues   aside            // what is added, or taken away
-	hours    []uint32         // in which claims were added
-	claimed  []recentCommand  // of these
-	cleared  bool             // claims were removed, and perhaps an hour with them
-	added    []added          // outbox rows
-	armed    bool             // due rows were added
-	first    []byte           // of these
+	counts   map[format.CountKey]int // new values
+	queues   queueCounts             // added, less removed
+	hours    []uint32                // in which claims were added
+	claimed  []recentCommand         // commands of these claims
+	cleared  bool                    // claims were removed, and perhaps an hour with them
+	added    []added                 // outbox rows
+	armed    bool                    // due rows were added
+	first    []byte                  // the first of them
 }
 
-// keptStaged is how many rows there may be room for in what is kept for the next
-// transaction: more than come in one as a rule.
-const keptStaged = 4096
-
-// anew is what the next transaction begins with, in the memory of this one; nil has none.
-func (s *staged) anew(x *index) *staged {
-	if s == nil || max(cap(s.added), cap(s.claimed), cap(s.owned)) > keptStaged || len(s.gone) > keptStaged {
-		return newStaged(x)
-	}
-	clear(s.commands)
-	clear(s.effects)
-	clear(s.gone)
-	clear(s.counts)
-	clear(s.kinds)
-	clear(s.parked)
-	clear(s.added)
-	clear(s.owned)
-	*s = staged{
-		index: x, commands: s.commands, effects: s.effects, gone: s.gone, counts: s.counts,
-		kinds: s.kinds, owned: s.owned[:0], parked: s.parked, hours: s.hours[:0], claimed: s.claimed[:0], added: s.added[:0], first: s.first[:0],
-	}
-	return s
+// owned is an outbox row that was added (n is 1) or removed (-1).
+type owned struct {
+	by   *rowCounts
+	kind int
+	n    int
 }
 
-func newStaged(x *index) *staged {
-	return &staged{
-		index:    x,
-		commands: map[string]waiting{},
-		effects:  map[ulid.ULID]string{},
-		gone:     map[ulid.ULID]bool{},
-		counts:   map[countKey]int{},
-		kinds:    map[edda.WorkKind]int{},
-		parked:   map[string]int{},
+func newStaged(x *index) *staged { return &staged{index: x} }
+
+// set sets m[k], and makes the map if it is nil: most transactions need few of them.
+func set[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
 	}
+	(*m)[k] = v
 }
 
 func (s *staged) waiting(command string) (waiting, bool) {
@@ -215,32 +270,29 @@ func (s *staged) waiting(command string) (waiting, bool) {
 }
 
 func (s *staged) add(id ulid.ULID, w encodedWork) {
-	s.grown++
-	s.kinds[w.kind]++
 	s.owned = append(s.owned, owned{s.index.owner(w.from.Tenant, w.from.Saga), kindNumber(w.kind), 1})
 	s.added = append(s.added, added{id: id, work: w.work, size: len(w.value)})
 	if w.kind == edda.WorkEffect {
-		s.commands[w.id], s.effects[id] = waiting{id, w.from}, w.id
+		set(&s.commands, w.id, waiting{id, w.from})
+		set(&s.effects, id, w.id)
 	}
 }
 
-func (s *staged) removed(id ulid.ULID, kind edda.WorkKind, by *owner) {
-	s.grown--
-	s.kinds[kind]--
+func (s *staged) removed(id ulid.ULID, kind edda.WorkKind, by *rowCounts) {
 	s.owned = append(s.owned, owned{by, kindNumber(kind), -1})
-	s.gone[id] = true
+	set(&s.gone, id, true)
 	if command, ok := s.effects[id]; ok {
 		delete(s.effects, id)
 		delete(s.commands, command)
 	}
 }
 
-// letters is how many bytes of dead letters a tenant has by now.
+// letters is how many bytes of dead letters a tenant has.
 func (s *staged) letters(tenant string) int {
 	return s.index.queues.Letters[tenant] + s.queues.Letters[tenant]
 }
 
-// arm notes a due row that was added; its key is the change's.
+// arm notes a due row that was added.
 func (s *staged) arm(key []byte) {
 	if !s.armed || bytes.Compare(key, s.first) < 0 {
 		s.first = append(s.first[:0], key...)
@@ -248,24 +300,23 @@ func (s *staged) arm(key []byte) {
 	s.armed = true
 }
 
-// count moves one instance from where it stood to where it stands; it may be
-// new, or go.
-func (s *staged) count(who edda.Key, old, now head) {
+// count moves an instance from one counter to another. A head without a status has none.
+func (s *staged) count(who edda.Key, old, now format.Head) {
 	if old.Status == now.Status && old.Version == now.Version {
 		return
 	}
-	if old.Status != "" {
-		s.raise(countKey{who.Tenant, who.Saga, old.Version, old.Status}, -1)
-	}
-	if now.Status != "" {
-		s.raise(countKey{who.Tenant, who.Saga, now.Version, now.Status}, 1)
-	}
+	s.raise(who, old, -1)
+	s.raise(who, now, 1)
 }
 
-func (s *staged) raise(key countKey, n int) {
+func (s *staged) raise(who edda.Key, h format.Head, n int) {
+	if h.Status == "" {
+		return
+	}
+	key := format.CountOf(who, h.Version, h.Status)
 	value, ok := s.counts[key]
 	if !ok {
 		value = s.index.counts[key]
 	}
-	s.counts[key] = value + n
+	set(&s.counts, key, value+n)
 }

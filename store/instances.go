@@ -2,11 +2,11 @@ package store
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -30,17 +30,17 @@ func (q Query) limit() int {
 	return min(q.Limit, maxLimit)
 }
 
-// start is the first key that can match.
+// start is the first key that may match.
 func (q Query) start() []byte {
 	var first, next []byte
 	if q.Tenant != "" {
-		first = texts(q.Tenant)
+		first = format.Texts(q.Tenant)
 		if q.Saga != "" {
-			first = texts(q.Tenant, q.Saga)
+			first = format.Texts(q.Tenant, q.Saga)
 		}
 	}
 	if q.After != (edda.Key{}) {
-		next = append(instanceKey(q.After), 0)
+		next = append(format.InstanceKey(q.After), 0)
 	}
 	if bytes.Compare(next, first) > 0 {
 		return next
@@ -48,8 +48,7 @@ func (q Query) start() []byte {
 	return first
 }
 
-// skip tells where to go on from a key that does not match; done is set when
-// nothing behind it can.
+// skip is the next key that may match after one that does not; done says that there is none.
 func (q Query) skip(k edda.Key) (to []byte, done bool) {
 	switch {
 	case q.Tenant != "" && k.Tenant != q.Tenant:
@@ -57,20 +56,20 @@ func (q Query) skip(k edda.Key) (to []byte, done bool) {
 	case q.Saga == "" || k.Saga == q.Saga:
 		return nil, false
 	case k.Saga < q.Saga:
-		return texts(k.Tenant, q.Saga), false
+		return format.Texts(k.Tenant, q.Saga), false
 	default:
-		return after(texts(k.Tenant)), q.Tenant != ""
+		return format.PrefixEnd(format.Texts(k.Tenant)), q.Tenant != ""
 	}
 }
 
-// Instances lists instances in key order, up to the limit, and fewer where they
-// are large: whether there are more is for the next query to say. It seeks to a tenant and a saga; a
-// status alone looks at every instance, without decoding those it leaves out.
+// Instances lists instances in key order, up to the limit, and fewer if they are large: the next
+// query shows whether there are more. It seeks to a tenant and a saga. For a status it reads the
+// heads of all instances.
 func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
-	err = d.read(bucketSaga, func(b *wal.Bucket) error {
+	err = d.read(format.Saga, func(b *wal.Bucket) error {
 		c, size := b.Cursor(), 0
 		for k, row := c.Seek(q.start()); k != nil && len(out) < q.limit() && size < maxRead; {
-			key, _, err := cutKey(k)
+			key, _, err := format.CutKey(k)
 			if err != nil {
 				return fmt.Errorf("instance: %w", err)
 			}
@@ -94,80 +93,79 @@ func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
 	return out, err
 }
 
-func (q Query) take(s seal, out []edda.Instance, key edda.Key, row []byte) ([]edda.Instance, error) {
-	h, _, err := cutHead(row)
+func (q Query) take(s format.Seal, out []edda.Instance, key edda.Key, row []byte) ([]edda.Instance, error) {
+	h, _, err := format.CutHead(row)
 	if err != nil {
 		return out, fmt.Errorf("instance %s: %w", key, err)
 	}
 	if h.Status == "" || q.Status != "" && q.Status != h.Status {
 		return out, nil
 	}
-	if row, err = s.instance(instanceKey(key), row); err != nil {
+	if row, err = s.Instance(format.InstanceKey(key), row); err != nil {
 		return out, fmt.Errorf("instance %s: %w", key, err)
 	}
-	in, err := cutInstance(key, row)
+	in, err := format.CutInstance(key, row)
 	if err != nil {
 		return out, err
 	}
 	return append(out, *in), nil
 }
 
-// Record is one row of the history.
+// Record is a row of the history: one transition of an instance.
 type Record struct {
 	Key    edda.Key `json:"key"`
 	Commit uint64   `json:"commit"`
 	N      int      `json:"n"`
-	// Generation, Version, Revision and Status are the instance's after; zero
-	// when the transition did not change it.
-	Generation int           `json:"generation"`
-	Version    int           `json:"version"`
-	Revision   uint64        `json:"revision"`
-	Event      edda.Event    `json:"event"`
-	Fate       edda.Fate     `json:"fate"`
-	Handlers   []string      `json:"handlers,omitempty"`
-	Outputs    []edda.Output `json:"outputs,omitempty"`
-	Status     edda.Status   `json:"status,omitempty"` // after
-	Work       []string      `json:"work,omitempty"`   // ids of what went out
-	// State is the instance's state after, where the instance changed.
-	State json.RawMessage `json:"state,omitempty"`
+	// Generation, Version, Revision, Status and State are those of the instance after the transition.
+	// They are zero if the transition did not change it.
+	Generation int             `json:"generation"`
+	Version    int             `json:"version"`
+	Revision   uint64          `json:"revision"`
+	Event      edda.Event      `json:"event"`
+	Fate       edda.Fate       `json:"fate"`
+	Handlers   []string        `json:"handlers,omitempty"`
+	Outputs    []edda.Output   `json:"outputs,omitempty"`
+	Status     edda.Status     `json:"status,omitempty"`
+	Work       []string        `json:"work,omitempty"` // ids of what went out
+	State      json.RawMessage `json:"state,omitempty"`
 }
 
-// History lists the transitions of one key, newest first: at most limit, and
-// fewer where they are large. It ends where older days were dropped.
+// History lists the transitions of a key, newest first: at most limit, and fewer if they are large.
+// It ends where older history was removed.
 func (d *DB) History(k edda.Key, limit int) ([]Record, error) {
 	out, _, err := d.HistoryFrom(k, "", limit)
 	return out, err
 }
 
-// HistoryFrom is [DB.History] from a place on that an earlier call gave; none
-// begins with the newest. The next place is empty at the end. A place that is
-// not one of this key is a Permanent error.
+// HistoryFrom is [DB.History] from a place, the next of an earlier call; an empty place begins with
+// the newest row. The next place is empty at the end. A place that is not in the key's history is
+// a Permanent error.
 func (d *DB) HistoryFrom(k edda.Key, place string, limit int) (out []Record, next string, err error) {
 	err = d.view(func(tx *wal.Tx) error {
 		at, err := begin(tx, k, place)
 		if err != nil {
 			return err
 		}
-		for size := 0; at != (pointer{}); {
+		for size := 0; at != (format.Pointer{}); {
 			row := historyRow(tx, at)
 			if row == nil {
 				return nil
 			}
 			if len(out) >= limit || size >= maxRead {
-				next = at.place()
+				next = at.Place()
 				return nil
 			}
-			if row, err = d.seal.record(at, row); err != nil {
+			if row, err = d.seal.Record(at, row); err != nil {
 				return fmt.Errorf("history of %s: %w", k, err)
 			}
-			r, previous, err := cutRecord(at, row)
+			r, previous, err := format.CutRecord(at, row)
 			if err != nil {
 				return fmt.Errorf("history of %s: %w", k, err)
 			}
 			if r.Key != k {
 				return edda.Classify(edda.Permanent, "the place %q is not in the history of %s", place, k)
 			}
-			out, size, at = append(out, r), size+len(row), previous
+			out, size, at = append(out, Record(r)), size+len(row), previous
 		}
 		return nil
 	})
@@ -177,34 +175,23 @@ func (d *DB) HistoryFrom(k edda.Key, place string, limit int) (out []Record, nex
 	return out, next, nil
 }
 
-// begin is where to read on.
-func begin(tx *wal.Tx, k edda.Key, place string) (pointer, error) {
+// begin is the row to begin with.
+func begin(tx *wal.Tx, k edda.Key, place string) (format.Pointer, error) {
 	if place != "" {
-		return readPlace(place)
+		return format.CutPlace(place)
 	}
-	h, _, err := cutHead(tx.Bucket([]byte(bucketSaga)).Get(instanceKey(k)))
+	h, _, err := format.CutHead(tx.Bucket([]byte(format.Saga)).Get(format.InstanceKey(k)))
 	if err != nil {
-		return pointer{}, fmt.Errorf("instance %s: %w", k, err)
+		return format.Pointer{}, fmt.Errorf("instance %s: %w", k, err)
 	}
 	return h.Last, nil
 }
 
-// place is a pointer as callers keep it.
-func (p pointer) place() string { return base64.RawURLEncoding.EncodeToString(p.append(nil)) }
-
-func readPlace(text string) (pointer, error) {
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(raw) != pointerSize {
-		return pointer{}, edda.Classify(edda.Permanent, "%q is no place in a history", text)
-	}
-	return cutPointer(raw), nil
-}
-
-// historyRow is nil when its day was dropped.
-func historyRow(tx *wal.Tx, at pointer) []byte {
-	day := tx.Bucket([]byte(bucketHistory)).Bucket(dayKey(at.Day))
+// historyRow is nil if the row was removed.
+func historyRow(tx *wal.Tx, at format.Pointer) []byte {
+	day := tx.Bucket([]byte(format.History)).Bucket(format.DayKey(at.Day))
 	if day == nil {
 		return nil
 	}
-	return day.Get(at.key())
+	return day.Get(at.Key())
 }

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"edda"
+	"edda/store/format"
 )
 
 // TestTheLogChangesNothingThatIsRead draws changes and commits each to three stores:
@@ -92,7 +93,7 @@ func TestAnOlderEddaDoesNotOpenALog(t *testing.T) {
 	raw := must(bolt.Open(filepath.Join(dir, FileName), 0o600, nil))
 	defer raw.Close()
 	if err := raw.View(func(tx *bolt.Tx) error {
-		same(t, "format", string(tx.Bucket([]byte(bucketMeta)).Get(metaFormat)), "4")
+		same(t, "format", string(tx.Bucket([]byte(format.Meta)).Get(format.MetaFormat)), "4")
 		return nil
 	}); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"edda/store/wal"
 )
 
 // TestMain gives the property tests the same seed in every run; -rapid.seed on
@@ -15,7 +17,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	spoil = func(b []byte) {
+	wal.Poison = func(b []byte) {
 		for i := range b {
 			b[i] = 0xA5
 		}

@@ -7,16 +7,15 @@ import (
 
 	"edda"
 	"edda/internal/jsonvalue"
+	"edda/store/format"
 )
 
-// A manifest's text is kept for as long as something may need it: it is loaded, or
-// the newest of its saga; an instance stands on its version, finished or not, or a
-// running replay names it; or history that such an instance left has not gone yet. The
-// last is known without reading the history: a text without instances is marked
-// with the time (Idle), and goes once all history of that day has.
+// A manifest's text is kept while it is loaded, the newest of its saga, the version of an instance
+// or of a running replay, or the version of an instance whose history is kept. The last is known
+// without reading the history: a text without instances is marked with the time (Idle), and
+// expires once the history of that day is removed.
 
-// OldText names a text. Idle is what the row said when it was looked at; From, of a
-// mark, is what it is to say.
+// OldText names a text. Idle is that of the row when the sweep read it; From is the new one.
 type OldText struct {
 	Saga    string
 	Version int
@@ -30,10 +29,10 @@ func oldText(m edda.Manifest) OldText {
 }
 
 func (t OldText) key() []byte {
-	return manifestKey(edda.Manifest{Saga: t.Saga, Version: t.Version, Hash: t.Hash})
+	return format.ManifestKey(edda.Manifest{Saga: t.Saga, Version: t.Version, Hash: t.Hash})
 }
 
-// maxGoneTexts is how many texts one change marks or removes.
+// maxGoneTexts bounds the texts that one change marks or removes.
 const maxGoneTexts = 16
 
 // sagaVersion is one version of a saga, whatever its texts.
@@ -42,7 +41,7 @@ type sagaVersion struct {
 	version int
 }
 
-// textNeeds is what is asked of every text.
+// textNeeds says which texts are needed.
 type textNeeds struct {
 	newest map[string]edda.Manifest      // by saga
 	first  map[sagaVersion]edda.Manifest // the text that gives a version its plain name
@@ -50,7 +49,7 @@ type textNeeds struct {
 	used   map[sagaVersion]bool // by instances and replays
 }
 
-// manifests goes through all texts, which are few.
+// manifests reads all texts, which are few.
 func (l *scan) manifests() error {
 	rows, sizes, err := l.texts()
 	if err != nil {
@@ -62,7 +61,7 @@ func (l *scan) manifests() error {
 	}
 	gone := l.historyDropped()
 	for i, m := range rows {
-		key := manifestKey(m)
+		key := format.ManifestKey(m)
 		if string(key) < string(l.after) {
 			continue
 		}
@@ -75,8 +74,8 @@ func (l *scan) manifests() error {
 }
 
 func (l *scan) texts() (rows []edda.Manifest, sizes []int, err error) {
-	err = l.tx.Bucket([]byte(bucketManifest)).ForEach(func(k, v []byte) error {
-		m, err := decode[edda.Manifest]("manifest", v)
+	err = l.tx.Bucket([]byte(format.Manifest)).ForEach(func(k, v []byte) error {
+		m, err := format.Decode[edda.Manifest]("manifest", v)
 		m.Text = ""
 		rows, sizes = append(rows, m), append(sizes, len(k)+len(v))
 		return err
@@ -103,11 +102,11 @@ func (l *scan) textNeeds(rows []edda.Manifest) (textNeeds, error) {
 	if err != nil {
 		return n, err
 	}
-	return n, l.tx.Bucket([]byte(bucketReplay)).ForEach(func(k, v []byte) error {
-		if v, err = l.seal.open(bucketReplay, k, v, 0); err != nil {
+	return n, l.tx.Bucket([]byte(format.Replay)).ForEach(func(k, v []byte) error {
+		if v, err = l.seal.Open(format.Replay, k, v, 0); err != nil {
 			return err
 		}
-		r, err := decode[Replay]("replay", v)
+		r, err := format.Decode[Replay]("replay", v)
 		if err == nil && r.Ended.IsZero() {
 			n.used[sagaVersion{r.Saga, r.Version}] = true
 		}
@@ -115,20 +114,20 @@ func (l *scan) textNeeds(rows []edda.Manifest) (textNeeds, error) {
 	})
 }
 
-// historyDropped is the day before which no history is left; all days where there is
-// none, and no day where something lies there that is no day.
+// historyDropped is the first day with history: the last day there can be if there is none, and 0
+// for a key that is no day.
 func (l *scan) historyDropped() uint32 {
-	k, _ := l.tx.Bucket([]byte(bucketHistory)).Cursor().First()
+	k, _ := l.tx.Bucket([]byte(format.History)).Cursor().First()
 	switch {
 	case k == nil:
 		return ^uint32(0)
-	case len(k) != partSize:
+	case len(k) != format.PartSize:
 		return 0
 	}
 	return binary.BigEndian.Uint32(k)
 }
 
-// text decides about one: it is marked, or its mark is taken away, or it goes.
+// text marks or unmarks a text, or takes it.
 func (l *scan) text(m edda.Manifest, size int, n textNeeds, gone uint32) error {
 	at := sagaVersion{m.Saga, m.Version}
 	needed := n.used[at] || n.newest[m.Saga].Hash == m.Hash && n.newest[m.Saga].Version == m.Version ||
@@ -142,7 +141,7 @@ func (l *scan) text(m edda.Manifest, size int, n textNeeds, gone uint32) error {
 			t.From = l.cut.Now.UTC()
 		}
 		return l.mark(t)
-	case needed || m.Idle.IsZero() || !m.Idle.Before(l.cut.Manifests) || dayOf(m.Idle) >= gone:
+	case needed || m.Idle.IsZero() || !m.Idle.Before(l.cut.Manifests) || format.DayOf(m.Idle) >= gone:
 		return nil
 	}
 	if err := l.room(maxGoneTexts); err != nil {
@@ -161,8 +160,9 @@ func (l *scan) mark(t OldText) error {
 	return nil
 }
 
-// markTexts writes since when texts are idle.
-func (w *writer) markTexts(r *Removal) error {
+// expireTexts marks texts as idle or needed, and removes texts, unless they changed since the
+// sweep or an instance began on their version.
+func (w *writer) expireTexts(r *Removal) error {
 	for _, t := range r.Idle {
 		m, ok, err := w.text(t)
 		if err != nil {
@@ -176,42 +176,36 @@ func (w *writer) markTexts(r *Removal) error {
 		if err != nil {
 			return fmt.Errorf("manifest: %w", err)
 		}
-		if err := w.bucket(bucketManifest).Put(t.key(), value); err != nil {
+		if err := w.bucket(format.Manifest).Put(t.key(), value); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-func (w *writer) removeTexts(r *Removal) error {
 	for _, t := range r.Texts {
-		_, ok, err := w.text(t)
-		if err != nil {
+		if _, ok, err := w.text(t); err != nil {
 			return err
-		}
-		if !ok || w.stands(t) {
+		} else if !ok || w.stands(t) {
 			continue
 		}
-		if err := w.bucket(bucketManifest).Delete(t.key()); err != nil {
+		if err := w.bucket(format.Manifest).Delete(t.key()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// text is a text that still is as it was looked at.
+// text returns a text if its mark has not changed since the sweep.
 func (w *writer) text(t OldText) (m edda.Manifest, ok bool, err error) {
-	value := w.bucket(bucketManifest).Get(t.key())
+	value := w.bucket(format.Manifest).Get(t.key())
 	if value == nil {
 		return m, false, nil
 	}
-	m, err = decode[edda.Manifest]("manifest", value)
+	m, err = format.Decode[edda.Manifest]("manifest", value)
 	return m, err == nil && m.Idle.Equal(t.Idle), err
 }
 
-// stands tells whether an instance has begun on the version since it was looked at.
+// stands reports whether there is an instance of the version.
 func (w *writer) stands(t OldText) bool {
-	for _, counts := range []map[countKey]int{w.staged.counts, w.staged.index.counts} {
+	for _, counts := range []map[format.CountKey]int{w.staged.counts, w.staged.index.counts} {
 		for key, n := range counts {
 			if key.Saga == t.Saga && key.Version == t.Version && n > 0 {
 				return true

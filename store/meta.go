@@ -1,20 +1,23 @@
 package store
 
 import (
+	"bytes"
 	"time"
 
+	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// Meta is what a store says of itself.
+// Meta describes a store.
 type Meta struct {
 	ID      string    `json:"id"`
 	Created time.Time `json:"created"`
-	// Commit is the number of the last commit, Committed its time: the commit
-	// clock's, which never goes back.
+	// Commit is the number of the last commit. Committed is its time by the commit clock, which
+	// never steps back.
 	Commit    uint64    `json:"commit"`
 	Committed time.Time `json:"committed"`
-	// Tenant is set where the store has one tenant's rows alone.
+	// Tenant is set in a store that has the rows of one tenant alone.
 	Tenant string `json:"tenant,omitempty"`
 }
 
@@ -28,18 +31,18 @@ func (d *DB) Meta() (m Meta, err error) {
 }
 
 func metaOf(tx *wal.Tx) Meta {
-	b, s := tx.Bucket([]byte(bucketMeta)), stampOf(tx)
-	created, err := time.Parse(time.RFC3339Nano, string(b.Get(metaCreated)))
+	b, s := tx.Bucket([]byte(format.Meta)), stampOf(tx)
+	created, err := time.Parse(time.RFC3339Nano, string(b.Get(format.MetaCreated)))
 	if err != nil {
-		created = time.Time{} // a check tells of it
+		created = time.Time{} // a check reports it
 	}
-	return Meta{ID: string(b.Get(metaID)), Created: created, Commit: s.Commit, Committed: s.time(), Tenant: string(b.Get(metaTenant))}
+	return Meta{ID: string(b.Get(format.MetaID)), Created: created, Commit: s.Commit, Committed: s.Time(), Tenant: string(b.Get(format.MetaTenant))}
 }
 
 // Size is how large the file is, and how much of it is free.
 type Size struct {
 	Bytes int64 `json:"bytes"`
-	// Free are bytes that commits use again, and that only a compaction gives back.
+	// Free are the bytes of free pages. Commits use them again; only a compaction returns them.
 	Free int64 `json:"free"`
 }
 
@@ -51,4 +54,81 @@ func (d *DB) Size() (s Size, err error) {
 		return nil
 	})
 	return s, err
+}
+
+// Beginning is where a saga began to read the streams.
+type Beginning struct {
+	Saga string `json:"saga"`
+	// From is "now" or "all". It is empty for a saga that began before stores noted it.
+	From string    `json:"from,omitempty"`
+	Time time.Time `json:"time"`
+	// At are the positions that it began behind, where it was caught up.
+	At []edda.Checkpoint `json:"at,omitempty"`
+}
+
+// Begun lists the sagas that have begun. It is not known in a store of an older version.
+func (d *DB) Begun() (list []Beginning, known bool, err error) {
+	return metaRow[[]Beginning](d, format.MetaBegun, "the sagas that have begun")
+}
+
+// Unclaimed names the effects that a process calls without a claim in the ledger: this process,
+// or the one before until it ended. Their commands in the outbox count as claimed.
+func (d *DB) Unclaimed() (names []string, err error) {
+	names, _, err = metaRow[[]string](d, format.MetaUnclaimed, "unclaimed effects")
+	return names, err
+}
+
+func metaRow[T any](d *DB, key []byte, what string) (v T, found bool, err error) {
+	err = d.read(format.Meta, func(b *wal.Bucket) error {
+		row := b.Get(key)
+		if found = row != nil; found {
+			v, err = format.Decode[T](what, row)
+		}
+		return err
+	})
+	return v, found, err
+}
+
+// Marks are the last messages that were published to each stream, as of the last commit that
+// removed rows from the outbox.
+func (d *DB) Marks() (marks []edda.Mark, err error) {
+	err = d.read(format.Meta, func(b *wal.Bucket) error {
+		c := b.Cursor()
+		for k, v := c.Seek([]byte(format.MetaMark)); bytes.HasPrefix(k, []byte(format.MetaMark)); k, v = c.Next() {
+			m, err := format.Decode[edda.Mark]("the last message that was published", v)
+			if err != nil {
+				return err
+			}
+			marks = append(marks, m)
+		}
+		return nil
+	})
+	return marks, err
+}
+
+// Written counts what the store wrote since it was opened.
+type Written struct {
+	Syncs    uint64 // that a caller waited for: of the WAL and of flushes
+	Records  uint64 // transactions in the WAL
+	Logged   uint64 // bytes of them
+	LogBytes uint64 // with what makes room for records
+	Folded   uint64 // memtables that were flushed
+	// Folding reports that a memtable is being flushed.
+	Folding bool
+}
+
+// Written reads the counts.
+func (d *DB) Written() Written {
+	d.swap.RLock()
+	defer d.swap.RUnlock()
+	return d.before.and(d.file)
+}
+
+// and adds the counts of a file.
+func (w Written) and(file *wal.DB) Written {
+	did := file.Work()
+	return Written{
+		Syncs: w.Syncs + did.Syncs, Records: w.Records + did.Records, Logged: w.Logged + did.RecordBytes,
+		LogBytes: w.LogBytes + did.WALBytes, Folded: w.Folded + did.Memtables, Folding: file.Memtables().Immutable > 0,
+	}
 }

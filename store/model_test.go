@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/oklog/ulid/v2"
 	"pgregory.net/rapid"
-
-	gocmp "github.com/google/go-cmp/cmp"
 
 	"edda"
 )

@@ -19,38 +19,23 @@ import (
 
 	"edda"
 	"edda/internal/logthrottle"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
 // FileName is the store's file within the data folder.
 const FileName = "edda.db"
 
-// formatVersion is the format that this code reads and writes. Formats 1 to 3 were in no
-// release.
-const formatVersion = 4
-
-// lockWait is how long Open waits for another process to unlock the file: that of a
-// predecessor which is just exiting, no more.
+// lockWait is how long Open waits for another process to unlock the file: long enough for one that
+// is exiting.
 const lockWait = time.Second
 
-// initialMap is the address space reserved at first, not memory and not disk.
-// Until the file outgrows it a commit never waits for readers to remap it: a
-// backup reads for as long as its client takes, and all would wait for it. 64 GiB
-// where addresses have 64 bits, else 1 GiB.
+// initialMap is the address space that the file reserves, which is neither memory nor disk. Once
+// the file outgrows it, a commit waits for all readers to map it again, and a backup reads for as
+// long as its client takes. 64 GiB where addresses have 64 bits, else 1 GiB.
 const initialMap = 1 << (30 + 6*(^uint(0)>>63))
 
-var (
-	metaFormat  = []byte("format")
-	metaID      = []byte("id")
-	metaCreated = []byte("created")
-	metaCommit  = []byte("commit")
-	// metaDropped and metaRetention are there once something was removed.
-	metaDropped   = []byte("dropped")
-	metaRetention = []byte("retention")
-)
-
-// Open opens or creates the store in a folder and checks its format. Its errors
-// say what to do.
+// Open opens or creates the store in a folder and checks its format.
 func Open(dir string, o Options) (*DB, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, explain(dir, err)
@@ -60,15 +45,14 @@ func Open(dir string, o Options) (*DB, error) {
 		return nil, err
 	}
 	for _, left := range []string{compacting, checking, restoring, extracting} {
-		// Of a process that was killed; mostly there is none.
+		// A process that was killed may have left these.
 		_ = errors.Join(os.Remove(filepath.Join(dir, left)), wal.RemoveWAL(filepath.Join(dir, left)))
 	}
 	return d, nil
 }
 
-// OpenToCheck opens the store in a folder to be read only. Where it cannot be
-// written, because its file system is read-only or its owner another user, it is
-// opened to be read.
+// OpenToCheck opens a store that is only to be read. It is opened read-only where the file system
+// is, or where this user may not write it.
 func OpenToCheck(dir string, o Options) (d *DB, readOnly bool, err error) {
 	d, err = Open(dir, o)
 	if !errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission) {
@@ -79,8 +63,8 @@ func OpenToCheck(dir string, o Options) (d *DB, readOnly bool, err error) {
 	return d, true, err
 }
 
-// noWAL refuses the WAL of a file that is gone: its transactions are nowhere else, and no new
-// store may begin beside it.
+// noWAL refuses a WAL without its file. No new store may begin beside it, because its transactions
+// are nowhere else.
 func noWAL(path string) error {
 	return wal.EachWAL(path, path, func(log, _ string) error {
 		return edda.Classify(edda.Permanent, "%s is the log of a store that is not beside it: move it to where that is, or put that back", log)
@@ -95,7 +79,7 @@ func openFile(path string, o Options) (*DB, error) {
 		if err := noWAL(path); err != nil {
 			return nil, err
 		}
-		if err := wal.RemoveKept(path); err != nil { // of one that was there
+		if err := wal.RemoveKept(path); err != nil { // of a file that was removed
 			return nil, err
 		}
 	}
@@ -119,8 +103,8 @@ func openFile(path string, o Options) (*DB, error) {
 	return d, nil
 }
 
-// openBolt opens the file and locks it. It is the one that lies at path: while
-// it was waited for, another process may have put a compacted one there.
+// openBolt opens and locks the file at path. It refuses a file that another process replaced by a
+// compacted one while this one waited for the lock.
 func openBolt(path string, o Options) (*boltFile, error) {
 	opened := &openedFile{open: o.openFile}
 	file, err := bolt.Open(path, 0o600, &bolt.Options{
@@ -140,13 +124,13 @@ func openBolt(path string, o Options) (*boltFile, error) {
 	return &boltFile{DB: file, file: opened.first}, nil
 }
 
-// boltFile is a bbolt file, and the one that it is in.
+// boltFile is a bbolt database and its file.
 type boltFile struct {
 	*bolt.DB
 	file *os.File // closed with it
 }
 
-// openedFile remembers the file that was opened first, which is the one locked.
+// openedFile remembers the file that was opened first, which bbolt locks.
 type openedFile struct {
 	open  func(string, int, os.FileMode) (*os.File, error)
 	first *os.File
@@ -171,7 +155,7 @@ func (o *openedFile) isAt(path string) bool {
 	return err == nil && o.info != nil && os.SameFile(there, o.info)
 }
 
-// Held tells whether opening failed because another process holds the store.
+// Held reports whether opening failed because another process holds the store.
 func Held(err error) bool { return errors.Is(err, berrors.ErrTimeout) }
 
 func (o *Options) validate() {
@@ -189,7 +173,7 @@ func (o *Options) validate() {
 	}
 }
 
-// explain turns why a file cannot be opened into what to do about it.
+// explain adds what to do to an error of opening a file.
 func explain(path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
@@ -210,7 +194,7 @@ func (e *heldError) Error() string {
 }
 func (e *heldError) Unwrap() error { return berrors.ErrTimeout }
 
-// cause strips the operation and path, which the message names already.
+// cause strips the operation and the path, which the message has already.
 func cause(err error) error {
 	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathError.Err
@@ -233,13 +217,13 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 	}
 	d.file = file
 	if err := file.View(func(tx *wal.Tx) error {
-		meta := tx.Bucket([]byte(bucketMeta))
-		d.id, d.tenant, d.origins, d.stamp = string(meta.Get(metaID)), string(meta.Get(metaTenant)), string(meta.Get(metaOrigins)), stampOf(tx)
+		meta := tx.Bucket([]byte(format.Meta))
+		d.id, d.tenant, d.origins, d.stamp = string(meta.Get(format.MetaID)), string(meta.Get(format.MetaTenant)), string(meta.Get(format.MetaOrigins)), stampOf(tx)
 		return nil
 	}); err != nil {
 		return nil, err
 	}
-	d.seal = seal{aead: o.Seal, id: d.id}
+	d.seal = format.Seal{AEAD: o.Seal, Store: d.id}
 	if err := d.unlock(); err != nil {
 		return nil, err
 	}
@@ -251,25 +235,25 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 	})
 }
 
-// withWAL reads the WAL of a file. A failed flush is logged now and then, because it is tried
-// again; commits fail once the WAL is full.
+// withWAL reads the WAL of a file. Failed flushes are logged now and then, because they are tried
+// again. Commits fail once the WAL is full.
 func withWAL(raw *boltFile, o Options) (*wal.DB, error) {
 	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Flushes: logthrottle.New(o.Log, "flush the store's WAL").Note, Spaces: map[string]wal.Space{
-		string(bucketOutbox):  {Fill: appendFill},
-		string(bucketAudit):   {Fill: appendFill},
-		string(bucketHistory): {Fill: appendFill, Nested: true},
-		string(bucketEnded):   {Fill: appendFill},
-		string(bucketSaga):    {Fill: instanceFill},
-		string(bucketClaim):   {Fill: appendFill, Nested: true},
+		string(format.Outbox):  {Fill: appendFill},
+		string(format.Audit):   {Fill: appendFill},
+		string(format.History): {Fill: appendFill, Nested: true},
+		string(format.Ended):   {Fill: appendFill},
+		string(format.Saga):    {Fill: instanceFill},
+		string(format.Claim):   {Fill: appendFill, Nested: true},
 	}})
 }
 
-// prepare checks the format and makes what is missing: in the buckets themselves,
-// where an older edda looks, too, which knows of no log.
+// prepare checks the format and creates what is missing. It writes the buckets themselves, because
+// an older edda, which knows no WAL, reads the format there.
 func (d *DB) prepare(raw *bolt.DB) error {
 	complete := true
 	err := raw.View(func(tx *bolt.Tx) error {
-		for _, name := range keyspaces {
+		for _, name := range format.Keyspaces {
 			complete = complete && tx.Bucket([]byte(name)) != nil
 		}
 		return checkFormat(d.options.called, tx)
@@ -287,36 +271,36 @@ func (d *DB) prepare(raw *bolt.DB) error {
 }
 
 func checkFormat(path string, tx *bolt.Tx) error {
-	meta := tx.Bucket([]byte(bucketMeta))
+	meta := tx.Bucket([]byte(format.Meta))
 	if meta == nil {
 		if k, _ := tx.Cursor().First(); k != nil {
 			return fmt.Errorf("%s is not a store of edda: choose another --data", path)
 		}
 		return nil // new, or a crash before its first transaction
 	}
-	text := string(meta.Get(metaFormat))
+	text := string(meta.Get(format.MetaFormat))
 	version, err := strconv.Atoi(text)
 	if err != nil || version < 1 {
 		return fmt.Errorf("%s is not a store of edda: its format is %q: choose another --data", path, text)
 	}
-	if version > formatVersion {
-		return fmt.Errorf("%s was written by a newer edda (format %d, this one reads %d): use that version or restore a backup", path, version, formatVersion)
+	if version > format.Version {
+		return fmt.Errorf("%s was written by a newer edda (format %d, this one reads %d): use that version or restore a backup", path, version, format.Version)
 	}
-	if version < formatVersion {
-		return fmt.Errorf("%s was written before the first release (format %d, this one reads %d), and no released version reads it: choose another --data, or restore a backup of format %d", path, version, formatVersion, formatVersion)
+	if version < format.Version {
+		return fmt.Errorf("%s was written before the first release (format %d, this one reads %d), and no released version reads it: choose another --data, or restore a backup of format %d", path, version, format.Version, format.Version)
 	}
 	return nil
 }
 
-// create makes what a store lacks: all of a new one.
+// create creates the buckets that a store lacks, and the meta rows of a new one.
 func (d *DB) create(tx *bolt.Tx) error {
-	for _, name := range keyspaces {
+	for _, name := range format.Keyspaces {
 		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
 			return err
 		}
 	}
-	meta := tx.Bucket([]byte(bucketMeta))
-	if meta.Get(metaID) != nil {
+	meta := tx.Bucket([]byte(format.Meta))
+	if meta.Get(format.MetaID) != nil {
 		return nil
 	}
 	now := d.options.Now().UTC()
@@ -325,14 +309,14 @@ func (d *DB) create(tx *bolt.Tx) error {
 		return fmt.Errorf("make the store's id: %w", err)
 	}
 	return errors.Join(
-		meta.Put(metaFormat, []byte(strconv.Itoa(formatVersion))),
-		meta.Put(metaID, []byte(id.String())),
-		meta.Put(metaCreated, []byte(now.Format(time.RFC3339Nano))),
-		meta.Put(metaCommit, stamp{}.row()),
+		meta.Put(format.MetaFormat, []byte(strconv.Itoa(format.Version))),
+		meta.Put(format.MetaID, []byte(id.String())),
+		meta.Put(format.MetaCreated, []byte(now.Format(time.RFC3339Nano))),
+		meta.Put(format.MetaCommit, format.Stamp{}.Bytes()),
 	)
 }
 
-func readStamp(file *wal.DB) (s stamp, err error) {
+func readStamp(file *wal.DB) (s format.Stamp, err error) {
 	err = file.View(func(tx *wal.Tx) error {
 		s = stampOf(tx)
 		return nil
@@ -340,4 +324,6 @@ func readStamp(file *wal.DB) (s stamp, err error) {
 	return s, err
 }
 
-func stampOf(tx *wal.Tx) stamp { return cutStamp(tx.Bucket([]byte(bucketMeta)).Get(metaCommit)) }
+func stampOf(tx *wal.Tx) format.Stamp {
+	return format.CutStamp(tx.Bucket([]byte(format.Meta)).Get(format.MetaCommit))
+}

@@ -9,6 +9,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"edda/store/format"
 	"edda/store/wal"
 )
 
@@ -18,15 +19,15 @@ func TestOpenRefuses(t *testing.T) {
 		want    string
 	}{
 		"a newer format": {
-			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "7") },
+			prepare: func(t *testing.T, path string) { edit(t, path, format.Meta, "format", "7") },
 			want:    "was written by a newer edda (format 7, this one reads 4): use that version or restore a backup",
 		},
 		"a format before the first release": {
-			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "3") },
+			prepare: func(t *testing.T, path string) { edit(t, path, format.Meta, "format", "3") },
 			want:    "was written before the first release (format 3, this one reads 4), and no released version reads it: choose another --data, or restore a backup of format 4",
 		},
 		"no format": {
-			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "seven") },
+			prepare: func(t *testing.T, path string) { edit(t, path, format.Meta, "format", "seven") },
 			want:    `is not a store of edda: its format is "seven": choose another --data`,
 		},
 		"another program's bbolt file": {
@@ -130,7 +131,7 @@ func write(t *testing.T, path, text string) {
 }
 
 // edit writes one row past the store.
-func edit(t *testing.T, path string, name keyspace, k, v string) {
+func edit(t *testing.T, path string, name format.Keyspace, k, v string) {
 	t.Helper()
 	file := must(bolt.Open(path, 0o600, nil))
 	err := file.Update(func(tx *bolt.Tx) error {

@@ -7,18 +7,17 @@ import (
 	"edda"
 )
 
-// MaxChange bounds a change set, by [Change.Size]. One with a single transition,
-// or that says it is whole, may be larger: an event is never split.
+// MaxChange bounds a change set, by [Change.Size]. One with a single transition, or that is whole,
+// may be larger, because an event is never split.
 const MaxChange = 512 << 10
 
-// Pipeline is a line of changes of which each was decided in the belief that
-// those before it will be committed. Once one fails, every later one of the same
-// pipeline fails too, also one whose submitter had not heard of the failure yet;
-// then drop the pipeline, decide again from what is committed, and open a new one. It never
-// waits for room in the queue: its owner bounds what it has in flight.
+// Pipeline is a sequence of changes, each of which builds on those before. Once one fails, all later
+// ones of the pipeline fail, also those whose submitter had not heard of the failure. Then decide
+// again from what is committed, in a new pipeline. It never waits for room in the queue: its owner
+// bounds what is in flight.
 type Pipeline struct {
 	db  *DB
-	err error // the committer's alone
+	err error // owned by the committer
 }
 
 // Pipeline opens one. It needs no closing.
@@ -29,22 +28,20 @@ func (p *Pipeline) Submit(ctx context.Context, c Change, done func(error)) error
 	return p.SubmitWithin(ctx, c, 0, done)
 }
 
-// SubmitWithin is [Pipeline.Submit] of a change that nobody waits for, see [DB.CommitWithin].
+// SubmitWithin is [Pipeline.Submit] of a change that may linger, see [DB.CommitWithin].
 func (p *Pipeline) SubmitWithin(ctx context.Context, c Change, within time.Duration, done func(error)) error {
 	return p.db.submit(ctx, c, &job{line: p, done: done, within: within})
 }
 
-// Submit queues the change behind those submitted before and returns; done is
-// called once, from the committer's goroutine, when it is durable or failed; it
-// must not block. The change and what it refers to never change. Submit blocks while the queue is full, until ctx ends. When it
-// returns an error, done is not called: the change can never be written
-// (Permanent or Poison), ctx ended, or the store is stopped.
+// Submit queues the change and returns. The committer calls done once, when the change is durable
+// or has failed; done must not block. The caller must not modify the change any more. Submit blocks
+// while the queue is full, until ctx ends. If it returns an error, done is not called: the change
+// can never be written (Permanent or Poison), ctx ended, or the store is stopped.
 //
-// Changes are committed in the order of submission. A commit that fails
-// (Temporary: a full disk, an I/O error) fails every change in it and every one
-// that is queued at that moment; later ones are tried again. Who submits a change
-// that builds on one not yet committed uses a [Pipeline], which closes the gap
-// between the failure and its hearing of it.
+// Changes are committed in the order of submission. A commit that fails (Temporary: a full disk, an
+// I/O error) fails all of its changes, and all that are queued then. A change that builds on one
+// that is not committed yet belongs in a [Pipeline], because its submitter may not have heard of
+// the failure.
 func (d *DB) Submit(ctx context.Context, c Change, done func(error)) error {
 	return d.submit(ctx, c, &job{done: done})
 }
@@ -61,15 +58,14 @@ func (d *DB) submit(ctx context.Context, c Change, j *job) error {
 	return d.queue.push(ctx, j)
 }
 
-// Commit writes the change and returns when it is durable. When ctx ends while
-// it waits, the change may yet be committed.
+// Commit writes the change and returns when it is durable. If ctx ends first, the change may still
+// be committed.
 func (d *DB) Commit(ctx context.Context, c Change) error {
 	return d.CommitWithin(ctx, c, 0)
 }
 
-// CommitWithin is [DB.Commit] of a change that nobody waits for: it is made durable
-// together with the next one that is submitted, or by itself where there is none
-// within that time.
+// CommitWithin is [DB.Commit] of a change that lingers: it is committed with the next change, or
+// alone when the time is over.
 func (d *DB) CommitWithin(ctx context.Context, c Change, within time.Duration) error {
 	result := make(chan error, 1)
 	if err := d.submit(ctx, c, &job{done: func(err error) { result <- err }, within: within}); err != nil {

@@ -8,16 +8,15 @@ import (
 	"edda"
 )
 
-// A submitter that is faster than the disk waits once this much is queued:
-// enough for the next group to be full whenever a commit ends, small enough
-// that a failure gives up little work.
+// These bound the queue: large enough that the next group is full when a commit ends, small enough
+// that a failure loses little work. Then submitters wait.
 const (
 	maxQueued      = 1024
 	maxQueuedBytes = 16 << 20
 )
 
-// One transaction takes at most this much of what waits. More would gain
-// little throughput and make the first in it wait for the last.
+// These bound one transaction. More would gain little throughput, and the first change would wait
+// for the last.
 const (
 	maxGroup      = 256
 	maxGroupBytes = 4 << 20
@@ -28,18 +27,17 @@ type job struct {
 	change *encoded
 	line   *Pipeline
 	done   func(error)
-	within time.Duration // how long it waits for another to go with; 0 once it does not
+	within time.Duration // how long it lingers; 0 once it does not
 }
 
-// queue holds jobs in order of submission. It is a list and not a channel
-// because the committer takes by bytes, and because closing it must not lose
-// what came in at the same moment.
+// queue has the jobs in the order of submission. It is no channel, because the committer takes by
+// bytes, and closing it must not lose a job that is pushed at the same moment.
 type queue struct {
-	mu      sync.Mutex // guards all below, and the jobs' within
+	mu      sync.Mutex // guards the fields below, and within of the jobs
 	jobs    []*job
 	bytes   int
-	patient int  // of them, those that wait for another
-	hurried bool // none waits any more
+	patient int  // of them, those that linger
+	hurried bool // none lingers any more
 	closed  bool
 	room    chan struct{} // closed, and made anew, when jobs were taken
 	ready   chan struct{} // signalled (capacity 1) when there are jobs
@@ -66,7 +64,7 @@ func (q *queue) push(ctx context.Context, j *job) error {
 	}
 }
 
-// tryPush appends, or returns what to wait for.
+// tryPush appends the job, or returns a channel that is closed when there may be room.
 func (q *queue) tryPush(j *job) (<-chan struct{}, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,7 +90,7 @@ func (q *queue) tryPush(j *job) (<-chan struct{}, error) {
 	return nil, nil
 }
 
-// waited ends the patience of a job that has waited long enough, unless it has gone.
+// waited ends the linger of a job, unless it was taken.
 func (q *queue) waited(j *job) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -103,7 +101,7 @@ func (q *queue) waited(j *job) {
 	}
 }
 
-// hurry ends the patience of all.
+// hurry ends the linger of all jobs.
 func (q *queue) hurry() {
 	for _, j := range q.jobs {
 		j.within = 0
@@ -114,7 +112,7 @@ func (q *queue) hurry() {
 	}
 }
 
-// stopping ends the patience of all, and of those to come.
+// stopping ends the linger of all jobs and of later ones.
 func (q *queue) stopping() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -122,8 +120,7 @@ func (q *queue) stopping() {
 	q.hurry()
 }
 
-// take removes the first jobs, up to the bounds but at least one if there is any that
-// does not wait for another.
+// take removes the first jobs up to the bounds, but at least one. It takes none while all linger.
 func (q *queue) take(count, bytes int) []*job {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -159,14 +156,14 @@ func (q *queue) cut(n, size int) []*job {
 	return taken
 }
 
-// all removes everything.
+// all removes all jobs.
 func (q *queue) all() []*job {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.cut(len(q.jobs), q.bytes)
 }
 
-// close refuses further jobs, once there are none, and tells whether it did.
+// close refuses further jobs if there are none, and reports whether it did.
 func (q *queue) close() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -179,7 +176,7 @@ func (q *queue) close() bool {
 	return true
 }
 
-// signal wakes whoever waits on a channel of capacity 1.
+// signal wakes the receiver of a channel of capacity 1.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 )
 
 // gated is an open store whose committer waits inside a callback until released.
@@ -198,11 +199,11 @@ func TestRefusedChanges(t *testing.T) {
 		want   string
 	}{
 		"two large ones":     {Change{Transitions: []edda.Transition{large, step(key("2"), 1)}}, edda.Permanent, "with 2 transitions: at most 524288 bytes go together"},
-		"a key too long":     {Change{Transitions: []edda.Transition{step(key(strings.Repeat("k", maxKey)), 1)}}, edda.Poison, "more than 32704"},
+		"a key too long":     {Change{Transitions: []edda.Transition{step(key(strings.Repeat("k", format.MaxKey)), 1)}}, edda.Poison, "more than 32704"},
 		"no JSON":            {Change{Transitions: []edda.Transition{broken}}, edda.Poison, "encode the transition of acme/order/1 by e1: "},
 		"a letter sans id":   {Change{Dead: []edda.DeadLetter{{Reason: edda.DeadNoKey}}}, edda.Poison, "a dead letter (no-key) without an id"},
-		"a stream too long":  {Change{Checkpoints: []edda.Checkpoint{{Stream: strings.Repeat("s", maxKey)}}}, edda.Poison, "checkpoint key is"},
-		"a command too long": {Change{Claims: []edda.Claim{{CommandID: strings.Repeat("c", maxKey)}}}, edda.Poison, "the command id is"},
+		"a stream too long":  {Change{Checkpoints: []edda.Checkpoint{{Stream: strings.Repeat("s", format.MaxKey)}}}, edda.Poison, "checkpoint key is"},
+		"a command too long": {Change{Claims: []edda.Claim{{CommandID: strings.Repeat("c", format.MaxKey)}}}, edda.Poison, "the command id is"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

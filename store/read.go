@@ -7,67 +7,29 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// Due lists up to limit rows due at or before until, earliest first, and the
-// time of the first row after those (zero when there is none).
-func (d *DB) Due(until time.Time, limit int) (rows []Due, next time.Time, err error) {
-	rows, next, _, err = d.DueBut(until, limit, nil)
-	return rows, next, err
-}
-
-// DueBut is [DB.Due] without the rows that wait for something else than their time, as
-// waits tells, and says how many of those it passed over. A nil waits passes over none.
-func (d *DB) DueBut(until time.Time, limit int, waits func(Due) bool) (rows []Due, next time.Time, passed int, err error) {
-	from, arms := d.dues.look()
-	err = d.read(bucketDue, func(b *wal.Bucket) error {
-		c := b.Cursor()
-		k, _ := c.Seek(from)
-		if k != nil {
-			d.dues.found(k, arms)
-		}
-		for ; k != nil; k, _ = c.Next() {
-			due, err := cutDue(k)
-			if err != nil {
-				return fmt.Errorf("due row %x: %w", k, err)
-			}
-			if len(rows) >= limit || due.Time.After(until) {
-				next = due.Time
-				return nil
-			}
-			if waits != nil && waits(due) {
-				passed++
-				continue
-			}
-			rows = append(rows, due)
-		}
-		return nil
-	})
-	return rows, next, passed, err
-}
-
-// maxRead bounds one page of rows in memory, by their bytes as stored: it ends
-// with the row that passes it.
+// maxRead bounds the bytes of a page, as stored. The page ends with the row that exceeds it.
 const maxRead = 4 << 20
 
-// Outbox lists rows after a position, in commit order: up to limit, and fewer
-// where they are large. There are no more when it lists none.
+// Outbox lists the rows after an id, in commit order: up to limit, and fewer if they are large. At
+// the end it lists none.
 func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
 	size := 0
-	err = d.read(bucketOutbox, func(b *wal.Bucket) error {
+	err = d.read(format.Outbox, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		k, v := c.Seek(after[:])
 		if bytes.Equal(k, after[:]) {
 			k, v = c.Next()
 		}
 		for ; k != nil && len(rows) < limit && size < maxRead; k, v = c.Next() {
-			if v, err = d.seal.open(bucketOutbox, k, v, 0); err != nil {
+			if v, err = d.seal.Open(format.Outbox, k, v, 0); err != nil {
 				return err
 			}
 			row, err := cutRow(k, v)
@@ -82,41 +44,37 @@ func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
 }
 
 func cutRow(k, v []byte) (r Row, err error) {
-	if len(k) != len(r.ID) {
-		return r, fmt.Errorf("outbox row %x: %w", k, errKey)
-	}
-	copy(r.ID[:], k)
-	r.Work, err = decode[edda.Work]("outbox row", v)
+	r.ID, r.Work, err = format.CutWork(k, v)
 	return r, err
 }
 
-// OutboxSize is how many rows wait, and the time of the oldest.
-func (d *DB) OutboxSize() (int, time.Time) { return d.index.outbox() }
-
-// Committed is signalled (capacity 1, never closed) when a commit added outbox rows that
-// were not sent to [DB.Added].
+// Committed is signalled (capacity 1, never closed) when a commit added outbox rows that it did not
+// send to [DB.Added].
 func (d *DB) Committed() <-chan struct{} { return d.committed }
 
 // Armed is signalled (capacity 1) when a commit added due rows.
 func (d *DB) Armed() <-chan struct{} { return d.armed }
 
-// Waiting finds the effect command that still waits for its result, by id.
+// Waiting finds an effect command that waits for its result, by id.
 func (d *DB) Waiting(commandID string) (work edda.Work, found bool) {
-	id, ok := d.index.command(commandID)
+	d.index.mu.RLock()
+	row, ok := d.index.waiting[commandID]
+	d.index.mu.RUnlock()
 	if !ok {
 		return work, false
 	}
-	err := d.read(bucketOutbox, func(b *wal.Bucket) error {
+	id := row.ID
+	err := d.read(format.Outbox, func(b *wal.Bucket) error {
 		value := b.Get(id[:])
 		if value == nil {
-			return nil // settled a moment ago
+			return nil // settled since
 		}
-		value, err := d.seal.open(bucketOutbox, id[:], value, 0)
+		value, err := d.seal.Open(format.Outbox, id[:], value, 0)
 		if err != nil {
 			return err
 		}
-		row, err := cutRow(id[:], value)
-		work, found = row.Work, err == nil
+		_, work, err = format.CutWork(id[:], value)
+		found = err == nil
 		return err
 	})
 	return work, found && err == nil
@@ -124,14 +82,15 @@ func (d *DB) Waiting(commandID string) (work edda.Work, found bool) {
 
 // Checkpoints lists the shared positions.
 func (d *DB) Checkpoints() ([]edda.Checkpoint, error) {
-	return list[edda.Checkpoint](d, bucketCheckpoint)
+	return list[edda.Checkpoint](d, format.Checkpoint)
 }
 
 // Positions lists the sagas' own positions.
 func (d *DB) Positions() (out []Position, err error) {
-	err = d.read(bucketPosition, func(b *wal.Bucket) error {
+	err = d.read(format.Position, func(b *wal.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {
-			p, err := cutPosition(k, v)
+			var p Position
+			p.Tenant, p.Saga, p.Checkpoint, err = format.CutPosition(k, v)
 			out = append(out, p)
 			return err
 		})
@@ -139,8 +98,8 @@ func (d *DB) Positions() (out []Position, err error) {
 	return out, err
 }
 
-// PositionsOf is how far one saga has come for one tenant: its own positions, where it has
-// any, and the shared ones of the other streams.
+// PositionsOf is how far a saga has come for a tenant: its own positions, and the shared ones of
+// the other streams.
 func (d *DB) PositionsOf(tenant, saga string) (out []edda.Checkpoint, err error) {
 	if out, err = d.Checkpoints(); err != nil {
 		return nil, err
@@ -164,33 +123,21 @@ func (d *DB) PositionsOf(tenant, saga string) (out []edda.Checkpoint, err error)
 	return out, err
 }
 
-func cutPosition(k, v []byte) (p Position, err error) {
-	at := k
-	if p.Tenant, k, err = cutText(k); err != nil {
-		return p, fmt.Errorf("position %x: %w", at, err)
-	}
-	if p.Saga, _, err = cutText(k); err != nil {
-		return p, fmt.Errorf("position %x: %w", at, err)
-	}
-	p.Checkpoint, err = decode[edda.Checkpoint]("position", v)
-	return p, err
-}
+// Schedules lists how far each schedule has come.
+func (d *DB) Schedules() ([]edda.Schedule, error) { return list[edda.Schedule](d, format.Schedule) }
 
-// Schedules lists how far every schedule has come.
-func (d *DB) Schedules() ([]edda.Schedule, error) { return list[edda.Schedule](d, bucketSchedule) }
+// Manifests lists the texts of manifests, by saga and version.
+func (d *DB) Manifests() ([]edda.Manifest, error) { return list[edda.Manifest](d, format.Manifest) }
 
-// Manifests lists the kept manifest texts, by saga and version.
-func (d *DB) Manifests() ([]edda.Manifest, error) { return list[edda.Manifest](d, bucketManifest) }
-
-// Audits lists operators' acts, newest first, at most limit.
+// Audits lists the audit log, newest first, at most limit entries.
 func (d *DB) Audits(limit int) (out []Audit, err error) {
-	err = d.read(bucketAudit, func(b *wal.Bucket) error {
+	err = d.read(format.Audit, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		for k, v := c.Last(); k != nil && len(out) < limit; k, v = c.Prev() {
-			if v, err = d.seal.open(bucketAudit, k, v, 0); err != nil {
+			if v, err = d.seal.Open(format.Audit, k, v, 0); err != nil {
 				return err
 			}
-			a, err := decode[Audit]("audit", v)
+			a, err := format.Decode[Audit]("audit", v)
 			if err != nil {
 				return err
 			}
@@ -201,7 +148,7 @@ func (d *DB) Audits(limit int) (out []Audit, err error) {
 	return out, err
 }
 
-// Count says how many instances of one version of a saga stand in one status.
+// Count is how many instances of a version of a saga have a status.
 type Count struct {
 	Tenant, Saga string
 	Version      int
@@ -209,7 +156,7 @@ type Count struct {
 	N            int
 }
 
-// Counts is kept up to date by every commit; it costs no scan. It is sorted.
+// Counts lists the counts, sorted. It costs no scan, because every commit keeps them.
 func (d *DB) Counts() []Count {
 	d.index.mu.RLock()
 	out := make([]Count, 0, len(d.index.counts))
@@ -224,12 +171,12 @@ func (d *DB) Counts() []Count {
 	return out
 }
 
-func loadCounts(tx *wal.Tx) (map[countKey]int, error) {
-	out := map[countKey]int{}
-	err := tx.Bucket([]byte(bucketCount)).ForEach(func(k, v []byte) error {
-		key, err := cutCount(k)
+func loadCounts(tx *wal.Tx) (map[format.CountKey]int, error) {
+	out := map[format.CountKey]int{}
+	err := tx.Bucket([]byte(format.Count)).ForEach(func(k, v []byte) error {
+		key, err := format.CutCount(k)
 		if err != nil || len(v) != 8 {
-			return fmt.Errorf("counter %x: %w", k, cmp.Or(err, errRow))
+			return fmt.Errorf("counter %x: %w", k, cmp.Or(err, format.ErrRow))
 		}
 		out[key] = int(binary.BigEndian.Uint64(v))
 		return nil
@@ -237,55 +184,21 @@ func loadCounts(tx *wal.Tx) (map[countKey]int, error) {
 	return out, err
 }
 
-// Claim finds an entry of the effect ledger.
-func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err error) {
-	command := recentOf(commandID)
-	first := command.hour()
-	if d.hours.none(command.millis) || d.hours.recent.lacks(command) {
-		return claim, false, d.hours.now.Load().readable(first)
-	}
-	key := texts(tenant, commandID)
-	err = d.read(bucketClaim, func(b *wal.Bucket) error {
-		ledger := d.hours.now.Load()
-		for _, hour := range ledger.from(first) {
-			value := claimIn(b, hour, key)
-			if value == nil {
-				continue
-			}
-			if value, err = d.seal.open(bucketClaim, key, value, 0); err != nil {
-				return err
-			}
-			found = true
-			claim, err = decode[edda.Claim]("claim "+commandID, value)
-			return err
-		}
-		return ledger.readable(first)
-	})
-	return claim, found && err == nil, err
-}
-
-func claimIn(b *wal.Bucket, hour uint32, key []byte) []byte {
-	if claims := b.Bucket(hourKey(hour)); claims != nil {
-		return claims.Get(key)
-	}
-	return nil
-}
-
-// DeadPlace is where a dead letter lies among the others, for [DB.DeadLetters].
+// DeadPlace is the place of a dead letter, for [DB.DeadLetters].
 func DeadPlace(l edda.DeadLetter) string {
-	return base64.RawURLEncoding.EncodeToString(deadKey(l.Time, l.ID))
+	return base64.RawURLEncoding.EncodeToString(format.DeadKey(l.Time, l.ID))
 }
 
-// cutPlace reads what DeadPlace wrote.
+// cutPlace decodes a [DeadPlace].
 func cutPlace(place string) ([]byte, error) {
 	key, err := base64.RawURLEncoding.DecodeString(place)
 	if err == nil {
 		var rest []byte
-		if _, rest, err = cutTime(key); err == nil {
-			_, rest, err = cutText(rest)
+		if _, rest, err = format.CutTime(key); err == nil {
+			_, rest, err = format.CutText(rest)
 		}
 		if len(rest) > 0 {
-			err = errKey
+			err = format.ErrKey
 		}
 	}
 	if err != nil {
@@ -294,9 +207,8 @@ func cutPlace(place string) ([]byte, error) {
 	return key, nil
 }
 
-// DeadLetters lists dead letters after a place, oldest first: up to limit, and
-// fewer where they are large. There are no more when it lists none. Whether the
-// letter of that place is still there does not matter.
+// DeadLetters lists the dead letters after a place, oldest first: up to limit, and fewer if they are
+// large. At the end it lists none. The letter at the place may have been removed.
 func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err error) {
 	var from []byte
 	if after != "" {
@@ -305,17 +217,17 @@ func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err er
 		}
 	}
 	size := 0
-	err = d.read(bucketDead, func(b *wal.Bucket) error {
+	err = d.read(format.DeadLetter, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		k, v := c.Seek(from)
 		if bytes.Equal(k, from) {
 			k, v = c.Next()
 		}
 		for ; k != nil && len(out) < limit && size < maxRead; k, v = c.Next() {
-			if v, err = d.seal.open(bucketDead, k, v, 0); err != nil {
+			if v, err = d.seal.Open(format.DeadLetter, k, v, 0); err != nil {
 				return err
 			}
-			letter, err := decode[edda.DeadLetter]("dead letter", v)
+			letter, err := format.Decode[edda.DeadLetter]("dead letter", v)
 			if err != nil {
 				return err
 			}
@@ -326,16 +238,16 @@ func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err er
 	return out, err
 }
 
-// DeadLetter finds one.
+// DeadLetter finds a dead letter by its id.
 func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err error) {
 	err = d.view(func(tx *wal.Tx) error {
 		var key []byte
 		if key, found = findDead(tx, id); !found {
 			return nil
 		}
-		value, err := d.seal.open(bucketDead, key, tx.Bucket([]byte(bucketDead)).Get(key), 0)
+		value, err := d.seal.Open(format.DeadLetter, key, tx.Bucket([]byte(format.DeadLetter)).Get(key), 0)
 		if err == nil {
-			letter, err = decode[edda.DeadLetter]("dead letter "+id, value)
+			letter, err = format.Decode[edda.DeadLetter]("dead letter "+id, value)
 		}
 		return err
 	})
@@ -343,27 +255,27 @@ func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err erro
 }
 
 func findDead(tx *wal.Tx, id string) ([]byte, bool) {
-	at := tx.Bucket([]byte(bucketDeadID)).Get(texts(id))
-	if len(at) < timeSize {
+	at := tx.Bucket([]byte(format.DeadLetterID)).Get(format.Texts(id))
+	if len(at) < format.TimeSize {
 		return nil, false
 	}
-	return append(bytes.Clone(at[:timeSize]), texts(id)...), true
+	return append(bytes.Clone(at[:format.TimeSize]), format.Texts(id)...), true
 }
 
-// read runs fn on one keyspace of a snapshot.
-func (d *DB) read(name keyspace, fn func(*wal.Bucket) error) error {
+// read runs fn on a keyspace of a snapshot.
+func (d *DB) read(name format.Keyspace, fn func(*wal.Bucket) error) error {
 	return d.view(func(tx *wal.Tx) error { return fn(tx.Bucket([]byte(name))) })
 }
 
-// list decodes a whole keyspace, for those that stay small.
-func list[T any](d *DB, name keyspace) (out []T, err error) {
+// list decodes a whole keyspace, which must be small.
+func list[T any](d *DB, name format.Keyspace) (out []T, err error) {
 	err = d.read(name, func(b *wal.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {
-			v, err := d.seal.open(name, k, v, 0)
+			v, err := d.seal.Open(name, k, v, 0)
 			if err != nil {
 				return err
 			}
-			row, err := decode[T](string(name), v)
+			row, err := format.Decode[T](string(name), v)
 			out = append(out, row)
 			return err
 		})

@@ -8,27 +8,27 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// Removal is what one change removes because it has expired. A [Sweep] makes
-// it; what has changed since the sweep looked stays.
+// Removal is what a change removes because it has expired. A [Sweep] makes it. Rows that have
+// changed since the sweep read them stay.
 type Removal struct {
 	Instances []Ended
-	// History removes all rows before this place.
-	History Place
-	// Forgotten are keys that had nothing but the history removed here.
+	// History removes the rows before this place.
+	History format.Pointer
+	// Forgotten are keys that had nothing but the history that this change removes.
 	Forgotten []edda.Key
-	// Claims removes those of earlier hours, and in this hour those before this one.
+	// Claims removes the claims before this place.
 	Claims      ClaimPlace
 	DeadLetters []OldLetter
-	// Audits removes those before this place; its day is zero.
-	Audits Place
-	// Texts are manifests that nothing needs; Idle are those that began to be so, or
-	// ceased to.
+	// Audits removes those before this place, whose day is zero.
+	Audits format.Pointer
+	// Texts are manifests that nothing needs. Idle are those that became idle, or are needed again.
 	Texts []OldText
 	Idle  []OldText
-	// Clock is how far time has come for retention; zero leaves it.
+	// Clock is the time by which retention counts age; zero leaves it.
 	Clock time.Time
 }
 
@@ -44,116 +44,119 @@ type OldLetter struct {
 	Time time.Time
 }
 
-// Place is where a row lies that is named by its commit.
-type Place struct {
-	Day    uint32
-	Commit uint64
-	N      uint32
-}
-
-// ClaimPlace is where a claim lies.
+// ClaimPlace is the place of a claim: its hour, then its key.
 type ClaimPlace struct {
 	Hour              time.Time
 	Tenant, CommandID string
 }
 
-// expire removes what a sweep found, as far as it is still so.
-func (w *writer) expire(e *encoded) error {
-	r := &e.remove
-	if r.empty() {
-		return nil
-	}
-	for _, step := range []func(*Removal) error{
-		w.removeInstances, w.removeHistory, w.forget, w.removeClaims, w.removeLetters, w.removeAudits, w.markTexts, w.removeTexts, w.retentionClock,
-	} {
-		if err := step(r); err != nil {
-			return fmt.Errorf("remove what has expired: %w", err)
-		}
-	}
-	return nil
-}
-
-func (r *Removal) empty() bool {
-	return len(r.Instances)+len(r.Forgotten)+len(r.DeadLetters)+len(r.Texts)+len(r.Idle) == 0 &&
-		r.History == (Place{}) && r.Claims == (ClaimPlace{}) && r.Audits == (Place{}) && r.Clock.IsZero()
-}
-
-func (w *writer) removeInstances(r *Removal) error {
+// expire removes what a sweep found and what has not changed since.
+func (w *writer) expire(r *Removal) error {
 	for _, gone := range r.Instances {
 		if err := w.removeInstance(gone); err != nil {
 			return fmt.Errorf("instance %s: %w", gone.Key, err)
 		}
 	}
-	return nil
+	if r.History != (format.Pointer{}) && droppedHistory(w.tx).Before(r.History) { // later pointers to these rows end their chains
+		if err := w.removeBuckets(format.History, format.DayKey(r.History.Day), r.History.Key()); err != nil {
+			return err
+		}
+		if err := w.bucket(format.Meta).Put(format.MetaDropped, r.History.Append(nil)); err != nil {
+			return err
+		}
+	}
+	if err := w.forget(r.Forgotten); err != nil {
+		return err
+	}
+	if !r.Claims.Hour.IsZero() {
+		w.staged.cleared = true
+		if err := w.removeBuckets(format.Claim, format.HourKey(format.HourOf(r.Claims.Hour)), format.Texts(r.Claims.Tenant, r.Claims.CommandID)); err != nil {
+			return err
+		}
+	}
+	for _, old := range r.DeadLetters {
+		if at, ok := writtenAt(w.tx, old.ID); !ok || !at.Equal(old.Time) {
+			continue
+		}
+		if err := w.resolve(old.ID); err != nil {
+			return err
+		}
+	}
+	if r.Audits != (format.Pointer{}) {
+		if _, err := removeRows(w.bucket(format.Audit), r.Audits.Key(), false); err != nil {
+			return err
+		}
+	}
+	if err := w.expireTexts(r); err != nil {
+		return err
+	}
+	if r.Clock.IsZero() {
+		return nil
+	}
+	clock := binary.BigEndian.AppendUint64(nil, uint64(max(0, r.Clock.UnixMilli())))
+	return w.bucket(format.Meta).Put(format.MetaRetention, clock)
 }
 
-// removeInstance leaves the key's history, where there is any, to its own
-// retention: the head alone stays until then.
+// removeInstance removes an instance. Its history has a retention of its own: the head stays
+// until then.
 func (w *writer) removeInstance(gone Ended) error {
-	key := instanceKey(gone.Key)
-	row := w.bucket(bucketSaga).Get(key)
-	h, _, err := cutHead(row)
+	key := format.InstanceKey(gone.Key)
+	row := w.bucket(format.Saga).Get(key)
+	h, _, err := format.CutHead(row)
 	if err != nil || h.Ended == 0 || h.Ended != uint64(gone.Time.UnixMilli()) {
 		return err // changed since it was looked at
 	}
-	if row, err = w.seal.instance(key, row); err != nil {
+	if row, err = w.seal.Instance(key, row); err != nil {
 		return err
 	}
-	in, err := cutInstance(gone.Key, row)
+	in, err := format.CutInstance(gone.Key, row)
 	if err != nil || !removable(in) {
 		return err
 	}
-	left := head{Last: h.Last}
+	left := format.Head{Last: h.Last}
 	w.staged.count(gone.Key, h, left)
-	for _, step := range []error{
-		w.moveEnd(gone.Key, h, left),
-		w.dues(w.dueRows(key, in), nil),
-		w.putHead(key, left),
-		w.removeParts(key, in),
-	} {
-		if step != nil {
-			return step
-		}
+	if err := w.moveEnd(gone.Key, h, left); err != nil {
+		return err
 	}
-	return nil
+	if err := w.putHead(key, left); err != nil {
+		return err
+	}
+	return w.removeParts(key, in)
 }
 
-// removeParts removes what an instance's state has besides its own row.
+// removeParts removes the due row of an instance and the parts of its state.
 func (w *writer) removeParts(key []byte, in *edda.Instance) error {
+	if !in.Armed.IsZero() {
+		if err := w.bucket(format.Due).Delete(format.DueKey(in.Armed, key)); err != nil {
+			return err
+		}
+	}
 	if in.Parts == 0 {
 		return nil
 	}
-	var gone [][]byte // a cursor does not bear that its rows are deleted
-	c := w.bucket(bucketPart).Cursor()
+	var parts [][]byte // a cursor must not move over rows that are being deleted
+	c := w.bucket(format.Part).Cursor()
 	for k, _ := c.Seek(key); bytes.HasPrefix(k, key); k, _ = c.Next() {
-		gone = append(gone, bytes.Clone(k))
+		parts = append(parts, bytes.Clone(k))
 	}
-	for _, k := range gone {
-		if err := w.bucket(bucketPart).Delete(k); err != nil {
+	for _, k := range parts {
+		if err := w.bucket(format.Part).Delete(k); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *writer) dueRows(key []byte, in *edda.Instance) (rows [][]byte) {
-	for _, at := range armed(in) {
-		rows = append(rows, dueKey(at, key))
-	}
-	return rows
-}
-
 // putHead keeps a head while it leads to history that is kept.
-func (w *writer) putHead(key []byte, h head) error {
-	if !h.Last.before(droppedHistory(w.tx)) {
-		return w.bucket(bucketSaga).Put(key, h.append(nil))
+func (w *writer) putHead(key []byte, h format.Head) error {
+	if !h.Last.Before(droppedHistory(w.tx)) {
+		return w.bucket(format.Saga).Put(key, h.Append(nil))
 	}
-	return w.bucket(bucketSaga).Delete(key)
+	return w.bucket(format.Saga).Delete(key)
 }
 
-// removable tells whether nothing is outstanding for a finished instance: no
-// poison event holds it, no step of a late handler waits for its result, and no
-// incident for an operator.
+// removable reports whether nothing is outstanding for a finished instance: no poison event holds
+// it, no step of a late handler waits for its result, and no incident waits for an operator.
 func removable(in *edda.Instance) bool {
 	if in == nil || !in.Status.Finished() || in.Held != "" || len(in.Incidents) > 0 {
 		return false
@@ -168,21 +171,9 @@ func removable(in *edda.Instance) bool {
 	return true
 }
 
-// removeHistory removes the oldest rows. Later pointers to them end their chains.
-func (w *writer) removeHistory(r *Removal) error {
-	until := pointer(r.History)
-	if !droppedHistory(w.tx).before(until) {
-		return nil
-	}
-	if err := w.removeBuckets(bucketHistory, dayKey(until.Day), until.key()); err != nil {
-		return err
-	}
-	return w.bucket(bucketMeta).Put(metaDropped, until.append(nil))
-}
-
-// removeBuckets removes, in a keyspace of buckets, all rows before a place, and
-// the buckets that have become empty. Whoever calls has bounded them.
-func (w *writer) removeBuckets(name keyspace, last, until []byte) error {
+// removeBuckets removes the rows of a keyspace before a place in its last bucket, and the buckets
+// that are empty then. The caller bounds their number.
+func (w *writer) removeBuckets(name format.Keyspace, last, until []byte) error {
 	space := w.bucket(name)
 	var names [][]byte
 	c := space.Cursor()
@@ -205,7 +196,7 @@ func (w *writer) removeBuckets(name keyspace, last, until []byte) error {
 		if !empty {
 			continue
 		}
-		w.history, w.hour = nil, nil // a bucket of theirs may be the one that goes
+		w.history, w.hour = nil, nil // they may be the bucket that is deleted
 		if err := space.DeleteBucket(k); err != nil {
 			return err
 		}
@@ -215,7 +206,7 @@ func (w *writer) removeBuckets(name keyspace, last, until []byte) error {
 
 var errPlace = errors.New("behind the place")
 
-// removeRows removes the rows before a key, or all, and tells whether none is left.
+// removeRows removes the rows before a key, or all, and reports whether the bucket is empty then.
 func removeRows(b *wal.Bucket, until []byte, all bool) (empty bool, err error) {
 	var keys [][]byte
 	empty = true
@@ -238,82 +229,48 @@ func removeRows(b *wal.Bucket, until []byte, all bool) (empty bool, err error) {
 	return empty, nil
 }
 
-// forget removes the heads of keys that have nothing any more.
-func (w *writer) forget(r *Removal) error {
-	for _, k := range r.Forgotten {
-		key := instanceKey(k)
-		row := w.bucket(bucketSaga).Get(key)
-		h, _, err := cutHead(row)
+// forget removes the heads of keys that have no other row.
+func (w *writer) forget(keys []edda.Key) error {
+	for _, k := range keys {
+		key := format.InstanceKey(k)
+		row := w.bucket(format.Saga).Get(key)
+		h, _, err := format.CutHead(row)
 		if err != nil {
 			return fmt.Errorf("instance %s: %w", k, err)
 		}
-		if row == nil || h.Status != "" || !h.Last.before(droppedHistory(w.tx)) || waitsFor(w.tx, key) {
+		if row == nil || h.Status != "" || !h.Last.Before(droppedHistory(w.tx)) || waitsFor(w.tx, key) {
 			continue
 		}
-		if err := w.bucket(bucketSaga).Delete(key); err != nil {
+		if err := w.bucket(format.Saga).Delete(key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *writer) removeClaims(r *Removal) error {
-	if r.Claims.Hour.IsZero() {
-		return nil
+// droppedHistory is the place before which the history was removed.
+func droppedHistory(tx *wal.Tx) format.Pointer {
+	if b := tx.Bucket([]byte(format.Meta)).Get(format.MetaDropped); len(b) == format.PointerSize {
+		return format.CutPointer(b)
 	}
-	w.staged.cleared = true
-	return w.removeBuckets(bucketClaim, hourKey(hourOf(r.Claims.Hour)), texts(r.Claims.Tenant, r.Claims.CommandID))
-}
-
-func (w *writer) removeLetters(r *Removal) error {
-	for _, old := range r.DeadLetters {
-		if at, ok := writtenAt(w.tx, old.ID); !ok || !at.Equal(old.Time) {
-			continue
-		}
-		if err := w.resolve(old.ID); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *writer) removeAudits(r *Removal) error {
-	_, err := removeRows(w.bucket(bucketAudit), pointer(r.Audits).key(), false)
-	return err
-}
-
-// retentionClock notes how far time has come for retention.
-func (w *writer) retentionClock(r *Removal) error {
-	if r.Clock.IsZero() {
-		return nil
-	}
-	clock := binary.BigEndian.AppendUint64(nil, uint64(max(0, r.Clock.UnixMilli())))
-	return w.bucket(bucketMeta).Put(metaRetention, clock)
-}
-
-// droppedHistory is the place before which history was removed.
-func droppedHistory(tx *wal.Tx) pointer {
-	if b := tx.Bucket([]byte(bucketMeta)).Get(metaDropped); len(b) == pointerSize {
-		return cutPointer(b)
-	}
-	return pointer{}
+	return format.Pointer{}
 }
 
 // writtenAt is the time of the commit that wrote a dead letter.
 func writtenAt(tx *wal.Tx, id string) (time.Time, bool) {
-	at := tx.Bucket([]byte(bucketDeadID)).Get(texts(id))
-	if len(at) != timeSize+8 {
+	at := tx.Bucket([]byte(format.DeadLetterID)).Get(format.Texts(id))
+	if len(at) != format.TimeSize+8 {
 		return time.Time{}, false
 	}
-	return stamp{Clock: binary.BigEndian.Uint64(at[timeSize:])}.time(), true
+	return format.Stamp{Clock: binary.BigEndian.Uint64(at[format.TimeSize:])}.Time(), true
 }
 
-// waitsFor tells whether events are parked or held for a key.
+// waitsFor reports whether events are parked or held for a key.
 func waitsFor(tx *wal.Tx, key []byte) bool {
-	return queued(tx, bucketParked, key) || queued(tx, bucketHeld, key)
+	return queued(tx, format.Parked, key) || queued(tx, format.Held, key)
 }
 
-func queued(tx *wal.Tx, name keyspace, key []byte) bool {
+func queued(tx *wal.Tx, name format.Keyspace, key []byte) bool {
 	k, _ := tx.Bucket([]byte(name)).Cursor().Seek(key)
 	return bytes.HasPrefix(k, key)
 }

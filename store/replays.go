@@ -9,16 +9,15 @@ import (
 
 	"edda"
 	"edda/internal/jsonvalue"
-	"edda/store/wal"
+	"edda/store/format"
 )
 
-// Replay is the plan of one replay and how far it has come. While it is running
-// it is gone on with after a restart: the plan says all there is to know.
+// Replay is the plan of a replay and its progress. After a restart a running replay goes on from it.
 type Replay struct {
 	ID string `json:"id"` // a ULID
 
-	// What is replayed. Without a correlation it is every key of the saga; without
-	// a sequence and a time it is all that is recorded.
+	// What is replayed. Without a correlation: every key of the saga. Without a sequence and a time:
+	// all that is recorded.
 	Tenant      string    `json:"tenant,omitempty"`
 	Saga        string    `json:"saga"`
 	Correlation string    `json:"correlation,omitempty"`
@@ -27,7 +26,7 @@ type Replay struct {
 	FromTime    time.Time `json:"from_time,omitzero"`
 	// Emit is none, new or all.
 	Emit string `json:"emit"`
-	// Version and Hash are of the manifest to apply; zero keeps each generation's own.
+	// Version and Hash are those of the manifest to apply; zero: that of each generation.
 	Version int    `json:"version,omitempty"`
 	Hash    string `json:"hash,omitempty"`
 	By      string `json:"by,omitempty"`
@@ -38,36 +37,24 @@ type Replay struct {
 	// State is running, done or failed; Error says why it failed.
 	State string `json:"state"`
 	Error string `json:"error,omitempty"`
-	// Summary is what came of it, as its owner writes it.
+	// Summary is the outcome, in the form of its owner.
 	Summary json.RawMessage `json:"summary,omitempty"`
 }
 
-func (e *encoder) replays(c Change) error {
-	for _, r := range c.Replays {
-		if err := e.put(bucketReplay, texts(r.ID), r); err != nil {
-			return err
-		}
-	}
-	for _, id := range c.DropReplays {
-		e.out.puts = append(e.out.puts, row{bucket: bucketReplay, key: texts(id)})
-	}
-	return nil
-}
-
 // Replays lists the replays that are kept, oldest first.
-func (d *DB) Replays() ([]Replay, error) { return list[Replay](d, bucketReplay) }
+func (d *DB) Replays() ([]Replay, error) { return list[Replay](d, format.Replay) }
 
-// Keys calls visit with every key of one saga of one tenant that has an instance
-// or a history, in order and behind after, until it returns false.
+// Keys calls visit with each key of a saga of a tenant that has an instance or a history, in order
+// and after a key, until visit returns false.
 func (v *View) Keys(tenant, saga string, after edda.Key, visit func(edda.Key) bool) error {
-	prefix := texts(tenant, saga)
+	prefix := format.Texts(tenant, saga)
 	start := prefix
 	if after != (edda.Key{}) {
-		start = append(instanceKey(after), 0)
+		start = append(format.InstanceKey(after), 0)
 	}
-	c := v.bucket(bucketSaga).Cursor()
+	c := v.bucket(format.Saga).Cursor()
 	for k, _ := c.Seek(start); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
-		key, _, err := cutKey(k)
+		key, _, err := format.CutKey(k)
 		if err != nil {
 			return fmt.Errorf("instance: %w", err)
 		}
@@ -78,87 +65,72 @@ func (v *View) Keys(tenant, saga string, after edda.Key, visit func(edda.Key) bo
 	return nil
 }
 
-// Known tells whether anything is recorded of a key, and the version of its
-// instance, 0 where it has none.
+// Known reports whether a key has an instance or a history, and the version of the instance; 0
+// without one.
 func (v *View) Known(k edda.Key) (version int, known bool, err error) {
-	row := v.bucket(bucketSaga).Get(instanceKey(k))
-	h, _, err := cutHead(row)
+	row := v.bucket(format.Saga).Get(format.InstanceKey(k))
+	h, _, err := format.CutHead(row)
 	if err != nil {
 		return 0, false, fmt.Errorf("instance %s: %w", k, err)
 	}
 	return h.Version, row != nil, nil
 }
 
-// HistoryDropped tells whether any history was removed: then a key of which
-// nothing is recorded may be one that was forgotten.
-func (v *View) HistoryDropped() bool { return droppedHistory(v.tx) != (pointer{}) }
+// HistoryDropped reports whether any history was removed. Then an unknown key may have had one.
+func (v *View) HistoryDropped() bool { return droppedHistory(v.tx) != (format.Pointer{}) }
 
-// HistorySize counts the rows of one key without decoding them; whole is false
-// where older days were dropped.
+// HistorySize counts the history of a key without decoding it. It is not whole where older history
+// was removed.
 func (v *View) HistorySize(k edda.Key) (n int, whole bool, err error) {
-	whole, err = v.chain(k, func(pointer, []byte) error {
+	whole, err = v.chain(k, func(format.Pointer, []byte) error {
 		n++
 		return nil
 	})
 	return n, whole, err
 }
 
-// History is everything that is recorded of one key, oldest first, at most limit
-// rows; more are an error. Whole is false where older days were dropped.
+// History is the history of a key, oldest first. More than limit rows are an error. It is not whole
+// where older history was removed.
 func (v *View) History(k edda.Key, limit int) (rows []Record, whole bool, err error) {
-	whole, err = v.chain(k, func(at pointer, row []byte) error {
+	whole, err = v.chain(k, func(at format.Pointer, row []byte) error {
 		if len(rows) >= limit {
 			return edda.Classify(edda.Permanent, "%s has more than %d rows of history", k, limit)
 		}
-		row, err := v.seal.record(at, row)
+		row, err := v.seal.Record(at, row)
 		if err != nil {
 			return err
 		}
-		r, _, err := cutRecord(at, row)
-		rows = append(rows, r)
+		r, _, err := format.CutRecord(at, row)
+		rows = append(rows, Record(r))
 		return err
 	})
 	slices.Reverse(rows)
 	return rows, whole, err
 }
 
-// chain follows the pointers of one key's history back, newest row first.
-func (v *View) chain(k edda.Key, visit func(pointer, []byte) error) (whole bool, err error) {
-	h, _, err := cutHead(v.bucket(bucketSaga).Get(instanceKey(k)))
+// chain visits the history of a key, newest row first.
+func (v *View) chain(k edda.Key, visit func(format.Pointer, []byte) error) (whole bool, err error) {
+	h, _, err := format.CutHead(v.bucket(format.Saga).Get(format.InstanceKey(k)))
 	if err != nil {
 		return false, fmt.Errorf("instance %s: %w", k, err)
 	}
-	days := map[uint32]*wal.Bucket{}
-	for at := h.Last; at != (pointer{}); {
-		row := v.historyRow(days, at)
+	for at := h.Last; at != (format.Pointer{}); {
+		row := historyRow(v.tx, at)
 		if row == nil {
 			return false, nil
 		}
-		if len(row) < pointerSize {
-			return false, fmt.Errorf("history of %s: %w", k, errRow)
+		if len(row) < format.PointerSize {
+			return false, fmt.Errorf("history of %s: %w", k, format.ErrRow)
 		}
 		if err := visit(at, row); err != nil {
 			return false, fmt.Errorf("history of %s: %w", k, err)
 		}
-		at = cutPointer(row)
+		at = format.CutPointer(row)
 	}
 	return true, nil
 }
 
-// historyRow is nil when its day was dropped; days keeps the buckets at hand.
-func (v *View) historyRow(days map[uint32]*wal.Bucket, at pointer) []byte {
-	day, ok := days[at.Day]
-	if !ok {
-		day = v.bucket(bucketHistory).Bucket(dayKey(at.Day))
-		days[at.Day] = day
-	}
-	if day == nil {
-		return nil
-	}
-	return day.Get(at.key())
-}
-
-// CellBytes is a cell as the store writes it: two cells are the same when these are.
+// CellBytes encodes a cell as the store does. Equal cells have equal bytes.
 func CellBytes(c edda.Cell) ([]byte, error) {
 	if len(c.Parked) == 0 {
 		c.Parked = nil

@@ -6,10 +6,11 @@ import (
 
 	"edda"
 	"edda/internal/jsonvalue/jsonvaluetest"
+	"edda/store/format"
 )
 
 func parts() []any {
-	return []any{&storedRecord{}, &instancePart{}, &entryPart{}, &letterPart{}, &tenantPart{}}
+	return []any{&format.Record{}, &format.InstancePart{}, &format.EntryPart{}, &format.LetterPart{}, &format.TenantPart{}}
 }
 
 func TestRowsAreWrittenAndReadAsByEncodingJSON(t *testing.T) { jsonvaluetest.Suite(t, parts()...) }
@@ -26,7 +27,7 @@ func TestValuesOfOneChangeDoNotTouch(t *testing.T) {
 	e := valueEncoder{arena: arena{size: 1 << 10}}
 	var all [][]byte
 	for range 40 { // more than there is room for in one piece
-		b, err := e.encode(pointerSize, &edda.Checkpoint{Stream: "s", Seq: uint64(len(all))})
+		b, err := e.encode(format.PointerSize, &edda.Checkpoint{Stream: "s", Seq: uint64(len(all))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +36,7 @@ func TestValuesOfOneChangeDoNotTouch(t *testing.T) {
 	for i, b := range all {
 		copy(b, "the pointer's 16") // as the committer does
 		_ = append(b, "more than the pointer of the next has room for"...)
-		all[i] = b[pointerSize:]
+		all[i] = b[format.PointerSize:]
 	}
 	for i, b := range all {
 		if want := `{"stream":"s","seq":` + strconv.Itoa(i) + `,"time":"0001-01-01T00:00:00Z","created":"0001-01-01T00:00:00Z"}`; string(b) != want {

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
 	"github.com/oklog/ulid/v2"
+	bolt "go.etcd.io/bbolt"
 
 	"edda"
 	"edda/keyset"
+	"edda/store/format"
 )
 
 // keysetFile makes a keyset and opens it.
@@ -203,8 +203,8 @@ func TestAValueIsBoundToItsPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := file.Update(func(tx *bolt.Tx) error {
-		b := tx.Bucket([]byte(bucketSaga))
-		return b.Put(instanceKey(two), bytes.Clone(b.Get(instanceKey(one))))
+		b := tx.Bucket([]byte(format.Saga))
+		return b.Put(format.InstanceKey(two), bytes.Clone(b.Get(format.InstanceKey(one))))
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestAValueIsBoundToItsPlace(t *testing.T) {
 	if _, err := v.Cell(one); err != nil {
 		t.Error(err)
 	}
-	if cell, err := v.Cell(two); !errors.Is(err, errKeyset) {
+	if cell, err := v.Cell(two); !errors.Is(err, format.ErrKeyset) {
 		t.Errorf("beta reads acme's: %+v %v", cell.Instance, err)
 	}
 	if found := db.Check(context.Background()); len(found) == 0 {

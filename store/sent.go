@@ -1,115 +1,46 @@
 package store
 
 import (
-	"bytes"
-	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// A server that acknowledged a message may have it in memory only, and lose it with the
-// power. The row of the outbox is gone by then. Where [Options.KeepSent] says so, the WAL's
-// files are kept until the server must have synced what their rows became, and [DB.Sent]
-// reads the rows there.
+// A server may acknowledge a message before it syncs it, and lose it in a power cut. The row of the
+// outbox is deleted by then. With [Options.KeepSent] the files of the WAL are kept until the server
+// must have synced the messages, and [DB.Sent] reads the rows there.
 
-// TellAfter is how long a row is in the outbox until it is written into the log once more
-// as it goes: what was sent lately is in what was logged lately, and at most so much before.
+// TellAfter is the age at which a row is written to the WAL once more when it is deleted from the
+// outbox. So the WAL since a moment less TellAfter has all rows that were sent since that moment.
 const TellAfter = 10 * time.Second
 
-// metaMark and the name of a stream say where the last message lies that was published to it.
-const metaMark = "mark/"
-
-// Marks are the last messages that were published, one for each stream, as of the last
-// commit that took rows from the outbox.
-func (d *DB) Marks() (marks []edda.Mark, err error) {
-	err = d.view(func(tx *wal.Tx) error {
-		c := tx.Bucket([]byte(bucketMeta)).Cursor()
-		for k, v := c.Seek([]byte(metaMark)); bytes.HasPrefix(k, []byte(metaMark)); k, v = c.Next() {
-			m, err := decode[edda.Mark]("the last message that was published", v)
-			if err != nil {
-				return err
-			}
-			marks = append(marks, m)
-		}
-		return nil
-	})
-	return marks, err
-}
-
-func (e *encoder) marks(c Change) error {
-	for i := range c.Marks {
-		key := []byte(metaMark + c.Marks[i].Stream)
-		if c.Marks[i].Seq == 0 {
-			e.out.puts = append(e.out.puts, row{bucket: bucketMeta, key: key})
-		} else if err := e.put(bucketMeta, key, &c.Marks[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// late tells whether the row is to be written into the log once more as it goes, since it
-// has been in the outbox for long.
-func (w *writer) late(id ulid.ULID) bool {
-	return w.tells && w.stamp.Clock > id.Time()+uint64(TellAfter.Milliseconds())
-}
-
-func (e *encoder) sent(c Change) error {
-	e.out.sent = nil
-	for i := range c.Sent {
-		value, err := e.value(0, &c.Sent[i].Work)
-		if err != nil {
-			return fmt.Errorf("work %s: %w", c.Sent[i].Work.ID, err)
-		}
-		e.out.sent = append(e.out.sent, row{bucket: bucketOutbox, key: c.Sent[i].ID.Bytes(), value: value})
-	}
-	return nil
-}
-
-// told has the log say what rows were sent.
-func (w *writer) told(e *encoded) error {
-	for _, r := range e.sent {
-		b := w.bucket(bucketOutbox)
-		if b.Get(r.key) != nil {
-			continue // it goes out as it is
-		}
-		value, err := w.seal.close(bucketOutbox, r.key, r.value, 0)
-		if err != nil {
-			return err
-		}
-		b.Tell(r.key, value)
-	}
-	return nil
-}
-
-// Sent passes the rows that were sent since a moment, in the order of their commits: those
-// of which the log or what is kept of it says that they were put into the outbox, and that are
-// not there any more. Effects are left out, whose rows stay until their results are there.
-// One that waited for long may come twice.
+// Sent passes the rows that were sent since a moment, in the order of their commits: those that the
+// WAL and its kept files put into the outbox, and that are not there any more. It passes no
+// effects, whose rows stay until their results. It may pass a row that waited for long twice.
 func (d *DB) Sent(since time.Time, fn func(Row) error) error {
 	d.swap.RLock()
 	file := d.file
 	d.swap.RUnlock()
 	return file.Past(func(_ uint64, values wal.Values) error {
-		var at stamp
+		var at format.Stamp
 		if err := values(func(space, key, value []byte) error {
-			if string(space) == string(bucketMeta) && string(key) == string(metaCommit) {
-				at = cutStamp(value)
+			if string(space) == string(format.Meta) && string(key) == string(format.MetaCommit) {
+				at = format.CutStamp(value)
 			}
 			return nil
-		}); err != nil || at.time().Before(since) {
-			return err // older ones may be sealed with a key that is gone
+		}); err != nil || at.Time().Before(since) {
+			return err // the key of older rows may be gone
 		}
 		var rows []Row
 		if err := values(func(space, key, value []byte) error {
-			if string(space) != string(bucketOutbox) {
+			if string(space) != string(format.Outbox) {
 				return nil
 			}
-			plain, err := d.seal.open(bucketOutbox, key, value, 0)
+			plain, err := d.seal.Open(format.Outbox, key, value, 0)
 			if err != nil {
 				return err
 			}
@@ -139,7 +70,7 @@ func (d *DB) Sent(since time.Time, fn func(Row) error) error {
 }
 
 func (d *DB) inOutbox(id ulid.ULID) (is bool, err error) {
-	err = d.read(bucketOutbox, func(b *wal.Bucket) error {
+	err = d.read(format.Outbox, func(b *wal.Bucket) error {
 		is = b.Get(id[:]) != nil
 		return nil
 	})

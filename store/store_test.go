@@ -207,8 +207,8 @@ func dumpBucket(out map[string]string, path string, b *wal.Bucket) error {
 func owners(x *index) map[string]string {
 	out := map[string]string{}
 	for k, o := range x.owners {
-		if !o.none() {
-			out[k.Tenant+" "+k.Saga] = fmt.Sprint(o.rows)
+		if *o != (rowCounts{}) {
+			out[k.Tenant+" "+k.Saga] = fmt.Sprint(*o)
 		}
 	}
 	return out
@@ -228,7 +228,8 @@ func checkIndex(t testing.TB, db *DB) {
 		same(t, "counters in memory", db.index.counts, x.counts)
 		same(t, "owners in memory", owners(db.index), owners(x))
 		same(t, "queues in memory", db.index.queues, x.queues)
-		same(t, "outbox size in memory", db.index.size, x.size)
+		same(t, "outbox size in memory", db.index.total, x.total)
+		same(t, "parked in memory", db.index.parked, x.parked)
 		same(t, "oldest in memory", db.index.oldest, x.oldest)
 		same(t, "stamp in memory", db.stamp, stampOf(tx))
 		return nil

@@ -9,18 +9,18 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// What one change removes is bounded, so that a commit that waits behind it
-// waits a few milliseconds and no more. Instances lie scattered, and so do the heads
-// of keys that nothing is left of and the ids of dead letters: each costs pages of
-// its own. All else lies in order.
+// These bound what one change removes, so that the next commit waits some milliseconds at most.
+// Instances, heads and ids of dead letters are scattered: each costs pages of its own. Other rows
+// are in order.
 const (
 	maxRemovedScattered = 64
 	maxRemovedRows      = 256
 	maxRemovedBytes     = 256 << 10
-	// maxScannedRows bounds how long one scan keeps its snapshot open.
+	// maxScannedRows bounds how long a scan keeps its snapshot open.
 	maxScannedRows = 4096
 )
 
@@ -42,45 +42,43 @@ func Kinds() []Kind {
 	return []Kind{KindInstances, KindHistory, KindClaims, KindDeadLetters, KindAudit, KindManifests}
 }
 
-// Cutoffs say what has expired: what is before its time. A zero time keeps all.
+// Cutoffs are the times before which rows have expired. A zero time keeps all.
 type Cutoffs struct {
-	// Ended asks by saga and status of finished instances; nil keeps all.
+	// Ended returns the cutoff of finished instances by saga and status; nil keeps all.
 	Ended                                func(saga string, status edda.Status) time.Time
 	History, Claims, DeadLetters, Audits time.Time
-	// Manifests asks for texts that nothing has needed since before then.
+	// Manifests is for texts that are idle since before then.
 	Manifests time.Time
-	// Loaded tells whether a text is one that instances run on; nil: nobody knows.
+	// Loaded reports whether instances run on a text; nil: not known.
 	Loaded func(edda.Manifest) bool
-	// Now is the time by which age is counted: texts that become idle are so from
-	// then on. Zero marks none.
+	// Now is the time from which texts are marked as idle. Zero marks none.
 	Now time.Time
 }
 
-// Sweep walks one kind of rows and finds what has expired, in portions that one
-// change can remove. It keeps no snapshot open between two of them. It is for
-// one goroutine.
+// Sweep finds the expired rows of one kind, in portions that one change can remove. Between two
+// portions it has no snapshot open. It is for one goroutine.
 type Sweep struct {
 	db    *DB
 	kind  Kind
 	cut   Cutoffs
-	after []byte // the row that was looked at last, in the kind's own order
+	after []byte // where to go on, in the order of the kind
 	done  bool
 }
 
-// Portion is what a change can remove, and how much that is.
+// Portion is what a change can remove, with its size.
 type Portion struct {
 	Removal
 	Rows  int
 	Bytes int64
 }
 
-// Sweep begins one. What it finds stays until a change removes it.
+// Sweep begins a sweep. It removes nothing: a change with the portion does.
 func (d *DB) Sweep(kind Kind, cut Cutoffs) *Sweep { return &Sweep{db: d, kind: kind, cut: cut} }
 
-// Done tells whether all was looked at.
+// Done reports whether all rows were read.
 func (s *Sweep) Done() bool { return s.done }
 
-// Next scans on. A portion may be empty although the sweep is not done.
+// Next returns the next portion. It may be empty although the sweep is not done.
 func (s *Sweep) Next(ctx context.Context) (p Portion, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return p, err
@@ -97,16 +95,16 @@ func (s *Sweep) Next(ctx context.Context) (p Portion, err error) {
 	return p, err
 }
 
-// scan is one portion being filled.
+// scan fills a portion.
 type scan struct {
 	*Sweep
 	tx      *wal.Tx
-	seal    seal
+	seal    format.Seal
 	portion *Portion
 	seen    int
 }
 
-// errFull ends a scan whose portion is full, before the row it was at.
+// errFull ends a scan before a row that the portion has no room for.
 var errFull = errors.New("the portion is full")
 
 func (l *scan) run() error {
@@ -114,9 +112,9 @@ func (l *scan) run() error {
 	case KindInstances:
 		return l.instances()
 	case KindHistory:
-		return l.buckets(bucketHistory, dayKey(dayOf(l.cut.History)), l.cut.History, l.record)
+		return l.buckets(format.History, format.DayKey(format.DayOf(l.cut.History)), l.cut.History, l.record)
 	case KindClaims:
-		return l.buckets(bucketClaim, hourKey(hourOf(l.cut.Claims)), l.cut.Claims, l.claim)
+		return l.buckets(format.Claim, format.HourKey(format.HourOf(l.cut.Claims)), l.cut.Claims, l.claim)
 	case KindDeadLetters:
 		return l.letters()
 	case KindAudit:
@@ -127,7 +125,7 @@ func (l *scan) run() error {
 	return fmt.Errorf("there is no kind %q to sweep", l.kind)
 }
 
-// room refuses a row beyond the bounds of the portion.
+// room refuses a row that exceeds the bounds of the portion.
 func (l *scan) room(rows int) error {
 	if l.seen++; l.seen > maxScannedRows || l.portion.Rows >= rows || l.portion.Bytes >= maxRemovedBytes {
 		return errFull
@@ -140,21 +138,21 @@ func (l *scan) take(bytes int) {
 	l.portion.Bytes += int64(bytes)
 }
 
-// instances goes through the index of ends: in each group of one saga and one
-// status the oldest come first, so that it ends at the first that is too young.
+// instances reads the index of ends. Within a saga and a status the oldest come first, so it goes on
+// with the next status at the first that is too young.
 func (l *scan) instances() error {
 	if l.cut.Ended == nil {
 		return nil
 	}
-	c := l.tx.Bucket([]byte(bucketEnded)).Cursor()
+	c := l.tx.Bucket([]byte(format.Ended)).Cursor()
 	k, _ := c.Seek(l.after)
 	for k != nil {
-		e, err := cutEnded(k)
+		e, err := format.CutEnded(k)
 		if err != nil {
 			return fmt.Errorf("index of ends: %x: %w", k, err)
 		}
 		if !e.Time.Before(l.cut.Ended(e.Saga, e.Status)) {
-			l.after = after(texts(e.Saga, string(e.Status)))
+			l.after = format.PrefixEnd(format.Texts(e.Saga, string(e.Status)))
 			k, _ = c.Seek(l.after)
 			continue
 		}
@@ -170,39 +168,39 @@ func (l *scan) instances() error {
 	return nil
 }
 
-func (l *scan) ended(e ended) error {
-	key := instanceKey(e.Key)
-	row := l.tx.Bucket([]byte(bucketSaga)).Get(key)
-	opened, err := l.seal.instance(key, row)
+func (l *scan) ended(e format.End) error {
+	key := format.InstanceKey(e.Key)
+	row := l.tx.Bucket([]byte(format.Saga)).Get(key)
+	opened, err := l.seal.Instance(key, row)
 	if err != nil {
 		return err
 	}
-	in, err := cutInstance(e.Key, opened)
+	in, err := format.CutInstance(e.Key, opened)
 	if err != nil || !removable(in) {
 		return err
 	}
 	l.take(len(key) + len(row))
-	l.portion.Rows += in.Parts // which go with it
+	l.portion.Rows += in.Parts // they are removed with it
 	l.portion.Instances = append(l.portion.Instances, Ended{Key: e.Key, Time: e.Time})
 	return nil
 }
 
-// buckets goes through the buckets before one, oldest first.
-func (l *scan) buckets(name keyspace, before []byte, cut time.Time, row func(bucket, k, v []byte) error) error {
+// buckets reads the buckets before one, oldest first.
+func (l *scan) buckets(name format.Keyspace, before []byte, cut time.Time, row func(bucket, k, v []byte) error) error {
 	if cut.IsZero() {
 		return nil
 	}
 	space := l.tx.Bucket([]byte(name))
 	c := space.Cursor()
-	for bucket, _ := c.Seek(l.after[:min(partSize, len(l.after))]); bucket != nil && string(bucket) < string(before); bucket, _ = c.Next() {
+	for bucket, _ := c.Seek(l.after[:min(format.PartSize, len(l.after))]); bucket != nil && string(bucket) < string(before); bucket, _ = c.Next() {
 		part, err := partOf(name, space, bucket)
 		if err != nil {
 			return err
 		}
 		rows := part.Cursor()
 		k, v := rows.First()
-		if len(l.after) > partSize && string(l.after[:partSize]) == string(bucket) {
-			k, v = rows.Seek(l.after[partSize:])
+		if len(l.after) > format.PartSize && string(l.after[:format.PartSize]) == string(bucket) {
+			k, v = rows.Seek(l.after[format.PartSize:])
 		}
 		for ; k != nil; k, v = rows.Next() {
 			if err := l.room(maxRemovedRows); err != nil {
@@ -218,28 +216,27 @@ func (l *scan) buckets(name keyspace, before []byte, cut time.Time, row func(buc
 	return nil
 }
 
-// record takes one row of the history, and the key it was the last of, if
-// nothing else of it is left.
+// record takes a history row, and the head of its key if that has no other row.
 func (l *scan) record(day, k, v []byte) error {
-	if len(k) != pointerSize-partSize {
-		return fmt.Errorf("history of day %x: row %x: %w", day, k, errKey)
+	if len(k) != format.PointerSize-format.PartSize {
+		return fmt.Errorf("history of day %x: row %x: %w", day, k, format.ErrKey)
 	}
-	at := cutPointer(append(append([]byte(nil), day...), k...))
-	if len(v) < pointerSize {
-		return fmt.Errorf("history of day %x: row %x: %w", day, k, errRow)
+	at := format.CutPointer(append(append([]byte(nil), day...), k...))
+	if len(v) < format.PointerSize {
+		return fmt.Errorf("history of day %x: row %x: %w", day, k, format.ErrRow)
 	}
 	var of struct {
 		Key edda.Key `json:"key"`
 	}
-	v, err := l.seal.record(at, v)
+	v, err := l.seal.Record(at, v)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(v[pointerSize:], &of); err != nil {
+	if err := json.Unmarshal(v[format.PointerSize:], &of); err != nil {
 		return fmt.Errorf("decode history: %w", err)
 	}
-	key := instanceKey(of.Key)
-	h, _, err := cutHead(l.tx.Bucket([]byte(bucketSaga)).Get(key))
+	key := format.InstanceKey(of.Key)
+	h, _, err := format.CutHead(l.tx.Bucket([]byte(format.Saga)).Get(key))
 	if err == nil && h.Status == "" && h.Last == at && !waitsFor(l.tx, key) {
 		if len(l.portion.Forgotten) >= maxRemovedScattered {
 			return errFull
@@ -248,17 +245,17 @@ func (l *scan) record(day, k, v []byte) error {
 	}
 	next := at
 	next.N++
-	l.portion.History = Place(next)
+	l.portion.History = next
 	return err
 }
 
 func (l *scan) claim(hour, k, _ []byte) error {
 	at := ClaimPlace{Hour: time.Unix(int64(binary.BigEndian.Uint32(hour))*60*60, 0).UTC()}
-	tenant, rest, err := cutText(k)
+	tenant, rest, err := format.CutText(k)
 	if err != nil {
 		return fmt.Errorf("claim %x: %w", k, err)
 	}
-	command, _, err := cutText(rest)
+	command, _, err := format.CutText(rest)
 	if err != nil {
 		return fmt.Errorf("claim %x: %w", k, err)
 	}
@@ -267,15 +264,14 @@ func (l *scan) claim(hour, k, _ []byte) error {
 	return nil
 }
 
-// letters leaves those that hold a key, and those that were written lately,
-// however old the event is.
+// letters takes dead letters that hold no key, by the time of the event and of the commit.
 func (l *scan) letters() error {
 	if l.cut.DeadLetters.IsZero() {
 		return nil
 	}
-	c := l.tx.Bucket([]byte(bucketDead)).Cursor()
+	c := l.tx.Bucket([]byte(format.DeadLetter)).Cursor()
 	for k, v := c.Seek(l.after); k != nil; k, v = c.Next() {
-		at, _, err := cutTime(k)
+		at, _, err := format.CutTime(k)
 		if err != nil {
 			return fmt.Errorf("dead letter %x: %w", k, err)
 		}
@@ -298,7 +294,7 @@ func (l *scan) letter(k, v []byte) error {
 		ID  string   `json:"id"`
 		Key edda.Key `json:"key"`
 	}
-	v, err := l.seal.open(bucketDead, k, v, 0)
+	v, err := l.seal.Open(format.DeadLetter, k, v, 0)
 	if err != nil {
 		return err
 	}
@@ -306,7 +302,7 @@ func (l *scan) letter(k, v []byte) error {
 		return fmt.Errorf("decode dead letter: %w", err)
 	}
 	written, ok := writtenAt(l.tx, letter.ID)
-	if !ok || !written.Before(l.cut.DeadLetters) || queued(l.tx, bucketHeld, instanceKey(letter.Key)) {
+	if !ok || !written.Before(l.cut.DeadLetters) || queued(l.tx, format.Held, format.InstanceKey(letter.Key)) {
 		return nil
 	}
 	l.take(len(k) + len(v))
@@ -314,12 +310,12 @@ func (l *scan) letter(k, v []byte) error {
 	return nil
 }
 
-// audits lie in commit order: it ends at the first that is too young.
+// audits are in commit order, so it ends at the first that is too young.
 func (l *scan) audits() error {
 	if l.cut.Audits.IsZero() {
 		return nil
 	}
-	c := l.tx.Bucket([]byte(bucketAudit)).Cursor()
+	c := l.tx.Bucket([]byte(format.Audit)).Cursor()
 	for k, v := c.Seek(l.after); k != nil; k, v = c.Next() {
 		a, err := l.db.cutAudit(k, v)
 		if err != nil || !a.Time.Before(l.cut.Audits) {
@@ -330,19 +326,19 @@ func (l *scan) audits() error {
 		}
 		l.take(len(k) + len(v))
 		l.after = append(append(l.after[:0:0], k...), 0)
-		at := cutPointer(append(make([]byte, 4), k...))
+		at := format.CutPointer(append(make([]byte, 4), k...))
 		at.N++
-		l.portion.Audits = Place(at)
+		l.portion.Audits = at
 	}
 	return nil
 }
 
-// RetentionClock is how far time has come for retention, as the last removal
-// said; where none has said it, it is the last commit's time, or the store's creation, and kept is false.
+// RetentionClock is the time by which retention counts age, as of the last removal. If none has set
+// it, it is the time of the last commit or of the store's creation, and kept is false.
 func (d *DB) RetentionClock() (t time.Time, kept bool, err error) {
 	err = d.view(func(tx *wal.Tx) error {
-		if b := tx.Bucket([]byte(bucketMeta)).Get(metaRetention); len(b) == 8 {
-			t, kept = stamp{Clock: binary.BigEndian.Uint64(b)}.time(), true
+		if b := tx.Bucket([]byte(format.Meta)).Get(format.MetaRetention); len(b) == 8 {
+			t, kept = format.Stamp{Clock: binary.BigEndian.Uint64(b)}.Time(), true
 			return nil
 		}
 		m := metaOf(tx)

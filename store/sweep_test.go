@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 )
 
 // sweep removes what has expired, and returns how much that was.
@@ -255,7 +256,7 @@ func TestAnAgeBeforeTheEpochRemovedEverything(t *testing.T) {
 // than the instance.
 func TestAKeyTooLongToEndIsRefusedAtTheStart(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
-	for n, want := range map[int]error{maxKey - 20: edda.Poison, maxKey - 100: nil} {
+	for n, want := range map[int]error{format.MaxKey - 20: edda.Poison, format.MaxKey - 100: nil} {
 		k := key(strings.Repeat("k", n))
 		err := db.Commit(context.Background(), Change{Transitions: []edda.Transition{step(k, 1)}})
 		if !errors.Is(err, want) {

@@ -16,43 +16,35 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// A backup of one tenant is a store of its own: a new file, into which that
-// tenant's rows alone were written, so that no free page holds anything else. It
-// has an id of its own, because it is not the store it was taken from: two
-// processes must not both work for the tenant, and a lease tells stores apart by
-// their ids and compares whom they serve. Values are bound to the id of their
-// store, so the encrypted ones are encrypted anew, all with the newest key.
+// A backup of one tenant is a store of its own: a new file with that tenant's rows alone, so that no
+// free page has anything else. It has another id than the store it was taken from, because two
+// processes must not both work for the tenant, and a lease tells stores apart by their ids.
+// Encrypted values are bound to the id, so they are encrypted again, with the newest key.
 
-// extracting is that file until it was sent.
+// extracting is the name of that file until it was sent.
 const extracting = FileName + ".tenant"
 
-// metaTenant is there in a store that was made of one tenant's rows: whose.
-var metaTenant = []byte("tenant")
-
-// metaOrigins is there, too: marks of the stores that the rows came from, newest first,
-// with a space between two.
-var metaOrigins = []byte("origins")
-
-// originMark stands for a store's id, which is none of a tenant's business.
+// originMark identifies a store without its id, which a tenant should not see.
 func originMark(id string) string {
 	sum := sha256.Sum256([]byte("origin\x00" + id))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Tenant is whose rows this store has alone; empty where it is everyone's.
+// Tenant is the one tenant whose rows the store has; empty for all tenants.
 func (d *DB) Tenant() string { return d.tenant }
 
-// MadeOf tells whether this store was made of rows of the store with that id.
+// MadeOf reports whether the rows of this store came from the store with an id.
 func (d *DB) MadeOf(id string) bool {
 	return slices.Contains(strings.Fields(d.origins), originMark(id))
 }
 
-// SnapshotOf makes a consistent copy of what is one tenant's, for one caller at a
-// time. The pages of the store are held while it is made, not while it is sent.
-// It tells now and then how many rows it has looked at.
+// SnapshotOf makes a consistent copy of one tenant's rows. It pins pages of the store until it
+// returns. It calls tell now and then with the rows it has read. Until the snapshot is closed, another
+// call is a Temporary error.
 func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int)) (*Snapshot, error) {
 	if tenant == "" {
 		return nil, edda.Classify(edda.Permanent, "name a tenant: without one a backup is of the whole store")
@@ -76,18 +68,18 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 	return s, nil
 }
 
-// tenantCopy is one such copy.
+// tenantCopy is a copy in progress.
 type tenantCopy struct {
 	progress
 	copier
 	tenant string
 	path   string
-	opens  seal // the values of the store
-	seals  seal // those of the copy
+	opens  format.Seal // the values of the store
+	seals  format.Seal // those of the copy
 
 	from  *wal.Tx
-	kept  int             // rows that tell of the tenant, not of an act on it
-	sagas map[string]bool // that the tenant has anything of
+	kept  int             // rows of the tenant itself, not of acts on it
+	sagas map[string]bool // of which the tenant has rows
 }
 
 func (x *tenantCopy) snapshot(d *DB) (*Snapshot, error) {
@@ -95,7 +87,7 @@ func (x *tenantCopy) snapshot(d *DB) (*Snapshot, error) {
 		return nil, explain(x.path, err)
 	}
 	o := d.options
-	o.noSync, o.openFile = true, nil // it need not outlive this process
+	o.noSync, o.openFile = true, nil // it does not outlive this process
 	var err error
 	if x.file, err = openBolt(x.path, o); err != nil {
 		return nil, err
@@ -114,17 +106,17 @@ func (x *tenantCopy) snapshot(d *DB) (*Snapshot, error) {
 	return snapshotOf(tx), nil
 }
 
-// end gives the file up.
+// end removes the file.
 func (x *tenantCopy) end() {
-	x.rollback() // the file goes
+	x.rollback()
 	if x.file != nil {
 		_ = x.file.Close()
 	}
 	_ = os.Remove(x.path)
 }
 
-// copy writes the tenant's rows, keyspace by keyspace: the manifests come last,
-// when it is known which sagas it has.
+// copy writes the tenant's rows, keyspace by keyspace. The manifests come last, when the tenant's
+// sagas are known.
 func (x *tenantCopy) copy(from *wal.Tx, o Options) error {
 	x.from, x.sagas = from, map[string]bool{}
 	if err := x.begin(); err != nil {
@@ -133,56 +125,56 @@ func (x *tenantCopy) copy(from *wal.Tx, o Options) error {
 	if err := x.meta(o); err != nil {
 		return err
 	}
-	for _, space := range keyspaces {
-		if space == bucketMeta || space == bucketManifest {
+	for _, space := range format.Keyspaces {
+		if space == format.Meta || space == format.Manifest {
 			continue
 		}
 		if err := x.space(space); err != nil {
 			return fmt.Errorf("%s: %w", space, err)
 		}
 	}
-	if x.kept == 0 { // a name that was mistyped would make an empty backup
+	if x.kept == 0 { // a mistyped name would make an empty backup
 		return edda.Classify(edda.Permanent, "this store has nothing of a tenant of that name")
 	}
-	if err := x.space(bucketManifest); err != nil {
-		return fmt.Errorf("%s: %w", bucketManifest, err)
+	if err := x.space(format.Manifest); err != nil {
+		return fmt.Errorf("%s: %w", format.Manifest, err)
 	}
 	return x.commit()
 }
 
-// meta says what store it is: a new one, as far as the one it was taken from.
+// meta writes the meta rows of a new store at the commit of the old one.
 func (x *tenantCopy) meta(o Options) error {
 	id, err := ulid.New(ulid.Timestamp(o.Now()), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("make the store's id: %w", err)
 	}
-	x.seals = seal{aead: x.opens.aead, id: id.String()}
-	for _, space := range keyspaces {
+	x.seals = format.Seal{AEAD: x.opens.AEAD, Store: id.String()}
+	for _, space := range format.Keyspaces {
 		if _, err := x.tx.CreateBucket([]byte(space)); err != nil {
 			return err
 		}
 	}
-	was, is := x.from.Bucket([]byte(bucketMeta)), x.tx.Bucket([]byte(bucketMeta))
-	for _, name := range [][]byte{metaFormat, metaCreated, metaCommit, metaDropped, metaRetention, metaUnclaimed, metaBegun} {
+	was, is := x.from.Bucket([]byte(format.Meta)), x.tx.Bucket([]byte(format.Meta))
+	for _, name := range [][]byte{format.MetaFormat, format.MetaCreated, format.MetaCommit, format.MetaDropped, format.MetaRetention, format.MetaUnclaimed, format.MetaBegun} {
 		if v := was.Get(name); v != nil {
 			if err := is.Put(name, v); err != nil {
 				return err
 			}
 		}
 	}
-	origins := bytes.TrimSpace(bytes.Join([][]byte{[]byte(originMark(string(was.Get(metaID)))), was.Get(metaOrigins)}, []byte(" ")))
-	if err := errors.Join(is.Put(metaID, []byte(id.String())), is.Put(metaTenant, []byte(x.tenant)), is.Put(metaOrigins, origins)); err != nil || x.seals.aead == nil {
+	origins := bytes.TrimSpace(bytes.Join([][]byte{[]byte(originMark(string(was.Get(format.MetaID)))), was.Get(format.MetaOrigins)}, []byte(" ")))
+	if err := errors.Join(is.Put(format.MetaID, []byte(id.String())), is.Put(format.MetaTenant, []byte(x.tenant)), is.Put(format.MetaOrigins, origins)); err != nil || x.seals.AEAD == nil {
 		return err
 	}
-	locked, err := x.seals.aead.Encrypt(nil, x.seals.place(bucketMeta, metaSealed))
+	locked, err := x.seals.AEAD.Encrypt(nil, x.seals.Place(format.Meta, format.MetaSealed))
 	if err != nil {
 		return fmt.Errorf("use the keyset: %w", err)
 	}
-	return is.Put(metaSealed, locked)
+	return is.Put(format.MetaSealed, locked)
 }
 
 // space copies the tenant's rows of one keyspace.
-func (x *tenantCopy) space(space keyspace) error {
+func (x *tenantCopy) space(space format.Keyspace) error {
 	return eachRowIn([]byte(space), x.from.Bucket([]byte(space)), func(_, part, k, v []byte) error {
 		if k == nil {
 			return nil // a bucket is made with its first row
@@ -191,56 +183,56 @@ func (x *tenantCopy) space(space keyspace) error {
 	})
 }
 
-// row copies one, if it is the tenant's; part names the bucket of its hour or day.
-func (x *tenantCopy) row(space keyspace, part, k, v []byte) error {
+// row copies a row if it is the tenant's. part names the bucket of its hour or day.
+func (x *tenantCopy) row(space format.Keyspace, part, k, v []byte) error {
 	if err := x.progress.row(); err != nil {
 		return err
 	}
-	if whose, known := tenantOfKey(space, k); known && whose != x.tenant && (space != bucketPosition || whose != AllTenants) {
+	if whose, known := tenantOfKey(space, k); known && whose != x.tenant && (space != format.Position || whose != AllTenants) {
 		return nil // not even decrypted
 	}
 	place, head := k, 0
 	switch space {
-	case bucketHistory:
-		place, head = append(bytes.Clone(part), k...), pointerSize
-	case bucketSaga:
-		h, _, err := cutHead(v)
+	case format.History:
+		place, head = append(bytes.Clone(part), k...), format.PointerSize
+	case format.Saga:
+		h, _, err := format.CutHead(v)
 		if err != nil {
 			return err
 		}
-		head = h.size()
+		head = h.Size()
 	}
-	plain, err := x.opens.open(space, place, v, head)
+	plain, err := x.opens.Open(space, place, v, head)
 	if err != nil {
 		return err
 	}
 	if mine, err := x.mine(space, k, plain); err != nil || !mine {
 		return err
 	}
-	value, err := x.seals.close(space, place, plain, head)
+	value, err := x.seals.Close(space, place, plain, head)
 	if err != nil {
 		return err
 	}
-	if space != bucketCheckpoint && space != bucketAudit && space != bucketPosition {
+	if space != format.Checkpoint && space != format.Audit && space != format.Position {
 		x.kept++
 	}
 	return x.put([]byte(space), part, k, value)
 }
 
-// tenantOfKey is whose a row is, where its key begins with that. A key that
-// cannot be read has no tenant, so it is not copied.
-func tenantOfKey(space keyspace, k []byte) (tenant string, known bool) {
+// tenantOfKey is the tenant in a row's key, where the keyspace has it there. A key that cannot be
+// decoded has no tenant, so its row is not copied.
+func tenantOfKey(space format.Keyspace, k []byte) (tenant string, known bool) {
 	var err error
 	switch space {
-	case bucketSaga, bucketCount, bucketPosition, bucketParked, bucketHeld, bucketSchedule, bucketClaim, bucketPart:
-		tenant, _, err = cutText(k)
-	case bucketDue:
-		var due Due
-		due, err = cutDue(k)
-		tenant = due.Key.Tenant
-	case bucketEnded:
-		var e ended
-		e, err = cutEnded(k)
+	case format.Saga, format.Count, format.Position, format.Parked, format.Held, format.Schedule, format.Claim, format.Part:
+		tenant, _, err = format.CutText(k)
+	case format.Due:
+		var of edda.Key
+		_, of, err = format.CutDue(k)
+		tenant = of.Tenant
+	case format.Ended:
+		var e format.End
+		e, err = format.CutEnded(k)
 		tenant = e.Key.Tenant
 	default:
 		return "", false
@@ -251,49 +243,48 @@ func tenantOfKey(space keyspace, k []byte) (tenant string, known bool) {
 	return tenant, true
 }
 
-// mine tells whether a row that is known by its value is the tenant's. What a
-// store does not know is not copied: a new keyspace says here whose its rows are.
-func (x *tenantCopy) mine(space keyspace, k, v []byte) (bool, error) {
+// mine reports whether a row is the tenant's by its value. Rows of an unknown keyspace are not
+// copied.
+func (x *tenantCopy) mine(space format.Keyspace, k, v []byte) (bool, error) {
 	switch space {
-	case bucketSaga, bucketCount, bucketPosition, bucketSchedule:
+	case format.Saga, format.Count, format.Position, format.Schedule:
 		return true, x.saga(k)
-	case bucketParked, bucketHeld, bucketPart, bucketClaim, bucketDue, bucketEnded, bucketCheckpoint:
+	case format.Parked, format.Held, format.Part, format.Claim, format.Due, format.Ended, format.Checkpoint:
 		return true, nil
-	case bucketOutbox:
-		row, err := cutRow(k, v)
-		return row.Work.From.Tenant == x.tenant, err
-	case bucketHistory:
-		r, _, err := cutRecord(pointer{}, v)
+	case format.Outbox:
+		_, work, err := format.CutWork(k, v)
+		return work.From.Tenant == x.tenant, err
+	case format.History:
+		r, _, err := format.CutRecord(format.Pointer{}, v)
 		return r.Key.Tenant == x.tenant, err
-	case bucketDead:
-		d, err := decode[edda.DeadLetter]("dead letter", v)
+	case format.DeadLetter:
+		d, err := format.Decode[edda.DeadLetter]("dead letter", v)
 		return d.Tenant() == x.tenant, err
-	case bucketDeadID:
-		return len(v) >= timeSize && x.tx != nil && x.tx.Bucket([]byte(bucketDead)).Get(append(bytes.Clone(v[:timeSize]), k...)) != nil, nil
-	case bucketAudit:
-		a, err := decode[Audit]("audit", v)
+	case format.DeadLetterID:
+		return len(v) >= format.TimeSize && x.tx != nil && x.tx.Bucket([]byte(format.DeadLetter)).Get(append(bytes.Clone(v[:format.TimeSize]), k...)) != nil, nil
+	case format.Audit:
+		a, err := format.Decode[Audit]("audit", v)
 		return a.Key.Tenant == x.tenant, err
-	case bucketReplay:
-		r, err := decode[Replay]("replay", v)
+	case format.Replay:
+		r, err := format.Decode[Replay]("replay", v)
 		return r.Tenant == x.tenant, err
-	case bucketManifest:
-		name, _, err := cutText(k)
+	case format.Manifest:
+		name, _, err := format.CutText(k)
 		return x.sagas[name], err
 	}
 	return false, nil
 }
 
-// saga notes the saga in a key of tenant, saga and what follows.
+// saga notes the saga in a key that begins with a tenant and a saga.
 func (x *tenantCopy) saga(k []byte) error {
-	_, rest, err := cutText(k)
+	_, rest, err := format.CutText(k)
 	if err != nil {
 		return err
 	}
-	name, _, err := cutText(rest)
+	name, _, err := format.CutText(rest)
 	x.sagas[name] = true
 	return err
 }
 
-// room is an error where the disk has none for another transaction: a copy must not take
-// from the store what its commits need.
+// room refuses a transaction that would leave commits too little of the disk.
 func (x *tenantCopy) room() error { return room(x.path, 2*copyBytes) }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/store/format"
 )
 
 // ofTenant is one row of every kind for a tenant, with the mark in every key,
@@ -192,10 +193,10 @@ func TestEveryKeyspaceIsInTheTestOfATenantsBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, one := in(db.DB), in(open(t, dir, Options{}).DB)
-	for _, space := range keyspaces {
+	for _, space := range format.Keyspaces {
 		switch name := string(space); space {
-		case bucketMeta, bucketCheckpoint:
-		case bucketAudit:
+		case format.Meta, format.Checkpoint:
+		case format.Audit:
 			same(t, "acts", []int{all[name], one[name]}, []int{4, 1})
 		default:
 			if one[name] == 0 || all[name] != 3*one[name] {

@@ -5,19 +5,21 @@ import (
 	"fmt"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// View is a consistent snapshot; Close it soon. It is for one goroutine.
+// View is a snapshot for one goroutine. Close it soon: while it is open, pages that commits free
+// cannot be used again.
 type View struct {
 	db   *DB
 	tx   *wal.Tx
-	seal seal
-	// Of what is parked and held: most keys have neither, and each is looked for.
+	seal format.Seal
+	// Cursors of the queues, which every cell without an instance is looked up in.
 	parked, held *wal.Cursor
 }
 
-// View opens a snapshot of what is committed.
+// View opens a snapshot.
 func (d *DB) View() (*View, error) {
 	tx, err := d.begin(false)
 	if err != nil {
@@ -29,7 +31,7 @@ func (d *DB) View() (*View, error) {
 // Close ends the snapshot. A second call does nothing.
 func (v *View) Close() { _ = v.tx.Rollback() }
 
-// Cell loads the record of one key; one that does not exist has no instance and no entries.
+// Cell loads the cell of a key. It is empty for an unknown key.
 func (v *View) Cell(k edda.Key) (cell edda.Cell, err error) {
 	err = v.db.sound(func() error {
 		cell, err = v.cell(k)
@@ -40,21 +42,21 @@ func (v *View) Cell(k edda.Key) (cell edda.Cell, err error) {
 
 func (v *View) cell(k edda.Key) (edda.Cell, error) {
 	cell := edda.Cell{Key: k}
-	key := instanceKey(k)
-	row, err := v.seal.instance(key, v.bucket(bucketSaga).Get(key))
+	key := format.InstanceKey(k)
+	row, err := v.seal.Instance(key, v.bucket(format.Saga).Get(key))
 	if err != nil {
 		return cell, fmt.Errorf("instance %s: %w", k, err)
 	}
-	if cell.Instance, err = cutInstance(k, row); err != nil {
+	if cell.Instance, err = format.CutInstance(k, row); err != nil {
 		return cell, err
 	}
 	if cell.Instance == nil {
-		if cell.Parked, err = v.entries(bucketParked, &v.parked, key); err != nil {
+		if cell.Parked, err = v.entries(format.Parked, &v.parked, key); err != nil {
 			return cell, err
 		}
 	}
 	if cell.Instance == nil || cell.Instance.Held != "" {
-		if cell.Held, err = v.entries(bucketHeld, &v.held, key); err != nil {
+		if cell.Held, err = v.entries(format.Held, &v.held, key); err != nil {
 			return cell, err
 		}
 	}
@@ -64,15 +66,15 @@ func (v *View) cell(k edda.Key) (edda.Cell, error) {
 	return cell, err
 }
 
-// parts are those of one instance's state.
+// parts are the parts of an instance's state.
 func (v *View) parts(key []byte) (out []edda.Part, err error) {
-	c := v.bucket(bucketPart).Cursor()
+	c := v.bucket(format.Part).Cursor()
 	for k, row := c.Seek(key); bytes.HasPrefix(k, key); k, row = c.Next() {
-		_, n, err := cutPart(k)
+		_, n, err := format.CutEntryKey(k)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("part %x: %w", k, err)
 		}
-		if row, err = v.seal.open(bucketPart, k, row, 0); err != nil {
+		if row, err = v.seal.Open(format.Part, k, row, 0); err != nil {
 			return nil, err
 		}
 		out = append(out, edda.Part{N: n, Data: bytes.Clone(row)})
@@ -80,19 +82,19 @@ func (v *View) parts(key []byte) (out []edda.Part, err error) {
 	return out, nil
 }
 
-func (v *View) bucket(name keyspace) *wal.Bucket { return v.tx.Bucket([]byte(name)) }
+func (v *View) bucket(name format.Keyspace) *wal.Bucket { return v.tx.Bucket([]byte(name)) }
 
-// entries are those of one key, by the cursor of all that are asked for.
-func (v *View) entries(name keyspace, of **wal.Cursor, key []byte) (out []edda.Entry, err error) {
+// entries are the queued events of a key. The cursor is used for the next key, too.
+func (v *View) entries(name format.Keyspace, of **wal.Cursor, key []byte) (out []edda.Entry, err error) {
 	if *of == nil {
 		*of = v.bucket(name).Cursor()
 	}
 	c := *of
 	for k, row := c.Seek(key); bytes.HasPrefix(k, key); k, row = c.Next() {
-		if row, err = v.seal.open(name, k, row, 0); err != nil {
+		if row, err = v.seal.Open(name, k, row, 0); err != nil {
 			return nil, err
 		}
-		entry, err := decode[edda.Entry](string(name)+" event", row)
+		entry, err := format.Decode[edda.Entry](string(name)+" event", row)
 		if err != nil {
 			return nil, err
 		}

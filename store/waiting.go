@@ -6,25 +6,27 @@ import (
 	"maps"
 
 	"edda"
+	"edda/store/format"
 	"edda/store/wal"
 )
 
-// Queues says how much lies aside: parked and held events, dead letters.
+// Queues counts parked and held events, and dead letters.
 type Queues struct {
 	Parked   int
-	Held     int // the poison events included
+	Held     int // with the poison events
 	HeldKeys int
 	Dead     map[string]int // by reason
 	Cut      int            // of them, those without their payload
 }
 
-// aside is that, and how many bytes of dead letters each tenant has; none is zero.
-type aside struct {
+// queueCounts are the queues, and the bytes of each tenant's dead letters. No number in a map
+// is zero.
+type queueCounts struct {
 	Queues
 	Letters map[string]int
 }
 
-// Queues is kept up to date by every commit; it costs no scan.
+// Queues counts without a scan: every commit keeps the counts.
 func (d *DB) Queues() Queues {
 	d.index.mu.RLock()
 	defer d.index.mu.RUnlock()
@@ -43,147 +45,117 @@ func (d *DB) DeadBytes() (n int) {
 	return n
 }
 
-// add is what a transaction changed, or the sum of all.
-func (q *aside) add(other aside) {
+// add adds what a transaction changed.
+func (q *queueCounts) add(other queueCounts) {
 	q.Parked += other.Parked
 	q.Held += other.Held
 	q.HeldKeys += other.HeldKeys
 	q.Cut += other.Cut
 	for tenant, n := range other.Letters {
-		q.grow(tenant, n)
+		raise(&q.Letters, tenant, n)
 	}
 	for reason, n := range other.Dead {
-		q.dead(reason, n)
+		raise(&q.Dead, reason, n)
 	}
 }
 
-func (q *Queues) dead(reason string, n int) {
-	if q.Dead == nil {
-		q.Dead = map[string]int{}
-	}
-	if q.Dead[reason] += n; q.Dead[reason] == 0 {
-		delete(q.Dead, reason)
-	}
-}
-
-// grow counts bytes of a tenant's dead letters.
-func (q *aside) grow(tenant string, bytes int) {
-	if q.Letters == nil {
-		q.Letters = map[string]int{}
-	}
-	if q.Letters[tenant] += bytes; q.Letters[tenant] == 0 {
-		delete(q.Letters, tenant)
+// raise adds n to m[k], and deletes it at zero.
+func raise(m *map[string]int, k string, n int) {
+	set(m, k, (*m)[k]+n)
+	if (*m)[k] == 0 {
+		delete(*m, k)
 	}
 }
 
-// entry counts one row of a queue. The head of what is held names its dead
-// letter: there is one for each key.
-func (q *Queues) entry(name keyspace, value []byte, n int) error {
+// row counts a row of a queue n times; nil is none. The first event that is held for a key names
+// a dead letter.
+func (q *queueCounts) row(name format.Keyspace, value []byte, n int) error {
 	if value == nil {
 		return nil
 	}
-	if name == bucketParked {
+	switch name {
+	case format.Parked:
 		q.Parked += n
-		return nil
-	}
-	e, err := decode[entryPart]("held event", value)
-	if err != nil {
-		return err
-	}
-	q.Held += n
-	if e.DeadLetter != "" {
-		q.HeldKeys += n
-	}
-	return nil
-}
-
-func (q *aside) letter(value []byte, n int) error {
-	if value == nil {
-		return nil
-	}
-	d, err := decode[letterPart]("dead letter", value)
-	if err != nil {
-		return err
-	}
-	q.dead(d.Reason, n)
-	q.grow(d.tenant(), n*len(value))
-	if d.Cut > 0 {
-		q.Cut += n
+	case format.Held:
+		e, err := format.Decode[format.EntryPart]("held event", value)
+		if err != nil {
+			return err
+		}
+		q.Held += n
+		if e.DeadLetter != "" {
+			q.HeldKeys += n
+		}
+	case format.DeadLetter:
+		d, err := format.Decode[format.LetterPart]("dead letter", value)
+		if err != nil {
+			return err
+		}
+		raise(&q.Dead, d.Reason, n)
+		raise(&q.Letters, d.Tenant(), n*len(value))
+		if d.Cut > 0 {
+			q.Cut += n
+		}
 	}
 	return nil
 }
 
-// countEntry counts a row of a queue that is put, replaced or deleted.
-func (w *writer) countEntry(r row) error {
-	if r.bucket != bucketParked && r.bucket != bucketHeld {
-		return nil
-	}
-	was, err := w.seal.open(r.bucket, r.key, w.bucket(r.bucket).Get(r.key), 0)
-	if err != nil {
-		return err
-	}
-	if err := w.staged.queues.entry(r.bucket, was, -1); err != nil {
-		return err
-	}
-	return w.staged.queues.entry(r.bucket, r.value, 1)
-}
-
-// loadQueues counts what is there when the store opens.
-func loadQueues(tx *wal.Tx, s seal) (q aside, err error) {
-	for _, name := range []keyspace{bucketParked, bucketHeld, bucketDead} {
+// loadQueues counts the queues when the store opens.
+func (x *index) loadQueues(tx *wal.Tx, s format.Seal) error {
+	for _, name := range []format.Keyspace{format.Parked, format.Held, format.DeadLetter} {
 		if err := tx.Bucket([]byte(name)).ForEach(func(k, v []byte) error {
-			v, err := s.open(name, k, v, 0)
-			switch {
-			case err != nil:
-			case name == bucketDead:
-				err = q.letter(v, 1)
-			default:
-				err = q.entry(name, v, 1)
+			v, err := s.Open(name, k, v, 0)
+			if err == nil {
+				err = x.queues.row(name, v, 1)
+			}
+			if err == nil && name == format.Parked {
+				var tenant string
+				tenant, _, err = format.CutText(k)
+				x.parked[tenant]++
 			}
 			if err != nil {
 				return fmt.Errorf("%s %x: %w", name, k, err)
 			}
 			return nil
 		}); err != nil {
-			return q, err
+			return err
 		}
 	}
-	return q, nil
+	return nil
 }
 
-// WaitingKey is one key with events that are held or parked.
+// WaitingKey is a key with events that are held or parked.
 type WaitingKey struct {
 	Key    edda.Key
 	Events int
-	First  edda.Entry // of held events the poison one
+	First  edda.Entry // of held events, the poison one
 }
 
-// HeldKeys lists keys that a poison event holds, in key order, after one; saga
-// may be empty. It looks at no more than maxLimit keys.
+// HeldKeys lists the keys that a poison event holds, in key order, after a key: at most limit and
+// maxLimit. An empty saga selects all.
 func (d *DB) HeldKeys(tenant, saga string, after edda.Key, limit int) ([]WaitingKey, error) {
-	return d.waitingKeys(bucketHeld, tenant, saga, after, limit)
+	return d.waitingKeys(format.Held, tenant, saga, after, limit)
 }
 
-// ParkedKeys lists keys for which events are parked, likewise.
+// ParkedKeys lists the keys for which events are parked, as [DB.HeldKeys] does.
 func (d *DB) ParkedKeys(tenant, saga string, after edda.Key, limit int) ([]WaitingKey, error) {
-	return d.waitingKeys(bucketParked, tenant, saga, after, limit)
+	return d.waitingKeys(format.Parked, tenant, saga, after, limit)
 }
 
-func (d *DB) waitingKeys(name keyspace, tenant, saga string, from edda.Key, limit int) (out []WaitingKey, err error) {
-	prefix := texts(tenant)
+func (d *DB) waitingKeys(name format.Keyspace, tenant, saga string, from edda.Key, limit int) (out []WaitingKey, err error) {
+	prefix := format.Texts(tenant)
 	if saga != "" {
-		prefix = texts(tenant, saga)
+		prefix = format.Texts(tenant, saga)
 	}
 	start := prefix
 	if from != (edda.Key{}) {
-		start = after(instanceKey(from))
+		start = format.PrefixEnd(format.InstanceKey(from))
 	}
 	err = d.read(name, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		for k, v := c.Seek(start); bytes.HasPrefix(k, prefix); k, v = c.Next() {
-			key, rest, err := cutKey(k)
-			if err != nil || len(rest) != 8 {
-				return fmt.Errorf("%s event %x: %w", name, k, errKey)
+			key, _, err := format.CutEntryKey(k)
+			if err != nil {
+				return fmt.Errorf("%s event %x: %w", name, k, err)
 			}
 			if n := len(out); n > 0 && out[n-1].Key == key {
 				out[n-1].Events++
@@ -192,10 +164,10 @@ func (d *DB) waitingKeys(name keyspace, tenant, saga string, from edda.Key, limi
 			if len(out) == min(limit, maxLimit) {
 				return nil
 			}
-			if v, err = d.seal.open(name, k, v, 0); err != nil {
+			if v, err = d.seal.Open(name, k, v, 0); err != nil {
 				return err
 			}
-			entry, err := decode[edda.Entry](string(name)+" event", v)
+			entry, err := format.Decode[edda.Entry](string(name)+" event", v)
 			if err != nil {
 				return err
 			}

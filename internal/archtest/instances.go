@@ -138,7 +138,7 @@ func (m *typed) writesInstances(fn *ast.FuncDecl) bool {
 	ast.Inspect(fn, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.Ident:
-			there = there || n.Name == "bucketSaga" || m.isBucketParameter(fn, n)
+			there = there || m.isInstances(n) || m.isBucketParameter(fn, n)
 		case *ast.CallExpr:
 			s, ok := n.Fun.(*ast.SelectorExpr)
 			if !ok {
@@ -158,7 +158,13 @@ func (m *typed) writesInstances(fn *ast.FuncDecl) bool {
 	return writes && there
 }
 
-// isConstant tells whether a bucket's name stands in the code: bucketDue, []byte(bucketDue).
+// isInstances tells whether a name is that of the keyspace of instances.
+func (m *typed) isInstances(x *ast.Ident) bool {
+	c, ok := m.info.Uses[x].(*types.Const)
+	return ok && c.Name() == "Saga" && named(c.Type(), "store/format", "Keyspace")
+}
+
+// isConstant tells whether a bucket's name stands in the code: format.Due, []byte(format.Due).
 func (m *typed) isConstant(x ast.Expr) bool {
 	if c, ok := ast.Unparen(x).(*ast.CallExpr); ok && len(c.Args) == 1 {
 		x = c.Args[0]
@@ -172,5 +178,5 @@ func (m *typed) isBucketParameter(fn *ast.FuncDecl, x *ast.Ident) bool {
 	if !ok || v.Pos() < fn.Type.Pos() || v.Pos() > fn.Type.End() {
 		return false
 	}
-	return named(v.Type(), "store/wal", "Bucket") || named(v.Type(), "store", "keyspace")
+	return named(v.Type(), "store/wal", "Bucket") || named(v.Type(), "store/format", "Keyspace")
 }

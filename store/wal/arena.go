@@ -3,15 +3,14 @@ package wal
 import "runtime"
 
 const (
-	// slabBytes and slabRows are how much an arena allocates at once: one allocation for
-	// some hundred rows, and little that an idle store never uses.
+	// slabBytes and slabRows are how much an arena allocates at once: enough for some hundred rows, and
+	// little for an idle store.
 	slabBytes = 256 << 10
 	slabRows  = 1024
-	// maxSlabbed is how large a row in a slab is; a larger one has memory of its own, or
-	// most of a slab could stay empty before it.
+	// maxSlabbed bounds a row in a slab. A larger row has memory of its own, so that it wastes no slab.
 	maxSlabbed = slabBytes / 16
-	// arenaFactor bounds an arena, as a multiple of what its memtable may weigh: half of
-	// the bytes that come to a memtable are written again before it is flushed.
+	// arenaFactor bounds an arena, as a multiple of the bound of its memtable: half of the bytes in a
+	// memtable are written again before it is flushed.
 	arenaFactor = 2
 )
 
@@ -19,26 +18,26 @@ const (
 // the slabs once no version and no transaction has the memtable. Only the transaction that
 // writes allocates from it.
 type arena struct {
-	size  int    // of all rows so far, with what each takes beside its bytes
-	bytes []byte // what is free of the last slab
+	size  int    // memory of all rows so far
+	bytes []byte // the free end of the last slab
 	rows  []row
-	slabs *[][]byte // all of them, for poison; nil in other builds
+	slabs *[][]byte // all slabs, for poison; nil without it
 }
 
 func newArena() *arena {
 	a := &arena{}
-	if spoil != nil {
+	if Poison != nil {
 		a.slabs = new([][]byte)
 		runtime.AddCleanup(a, poison, a.slabs)
 	}
 	return a
 }
 
-// poison overwrites the rows of a memtable that nothing refers to any more, so that a
-// slice which was kept past its transaction is found.
+// poison overwrites the rows of a memtable that nothing refers to, so that a slice that was kept
+// after its transaction is found.
 func poison(slabs *[][]byte) {
 	for _, slab := range *slabs {
-		spoil(slab)
+		Poison(slab)
 	}
 }
 
@@ -55,7 +54,7 @@ func (a *arena) row(k kind, key, value []byte, seq uint64) *row {
 	return r
 }
 
-// room is an empty slice with a capacity of n.
+// room returns an empty slice with a capacity of n.
 func (a *arena) room(n int) []byte {
 	if n > maxSlabbed {
 		return a.slab(n)[:0:n]

@@ -14,7 +14,7 @@ import (
 // TestMain has the rows of a memtable overwritten that nothing refers to any more, so that
 // a test which does see one fails.
 func TestMain(m *testing.M) {
-	spoil = func(b []byte) {
+	Poison = func(b []byte) {
 		spoiling.Lock()
 		defer spoiling.Unlock()
 		for i := range b {

@@ -7,9 +7,9 @@ import (
 	"go.etcd.io/bbolt/errors"
 )
 
-// Bucket is one bucket as a transaction sees it: what the active memtable has of it,
-// over what the immutable one has, over the bucket of the file. It is for one
-// goroutine. What it returns is valid until the transaction ends.
+// Bucket is a bucket in a transaction: the rows of the active memtable, over those of the immutable
+// one, over the bucket of the file. It is for one goroutine. Keys and values that it returns are
+// valid until the transaction ends.
 type Bucket struct {
 	tx                *Tx
 	space, inner      []byte
@@ -23,8 +23,7 @@ type Bucket struct {
 	pivot             row
 }
 
-// raw is the bucket of the file; nil where it is not there yet. Many a transaction
-// never asks.
+// raw is the bucket of the file, nil if there is none. It is looked up when it is first needed.
 func (b *Bucket) raw() *bolt.Bucket {
 	if !b.looked {
 		b.looked, b.found = true, b.tx.raw.Bucket(b.space)
@@ -35,8 +34,8 @@ func (b *Bucket) raw() *bolt.Bucket {
 	return b.found
 }
 
-// overlaid is what the memtables say of a key; decided is false where they say
-// nothing, and a row nil where they say that the bucket holds nothing else.
+// overlaid is the row of a key in the memtables. It is decided if there is one, or, with a nil row, if
+// they hide the bucket of the file.
 func (b *Bucket) overlaid(key []byte) (r *row, decided bool) {
 	if r, decided = b.in(b.active, key); decided {
 		return r, true
@@ -55,7 +54,7 @@ func (b *Bucket) in(l *layer, key []byte) (r *row, decided bool) {
 	return nil, l.wiped
 }
 
-// Get is the value of a key; nil where there is none, or a bucket.
+// Get is the value of a key; nil without one, or for a bucket.
 func (b *Bucket) Get(key []byte) []byte {
 	if r, decided := b.overlaid(key); decided {
 		if r == nil {
@@ -69,7 +68,7 @@ func (b *Bucket) Get(key []byte) []byte {
 	return nil
 }
 
-// Put sets a value. It copies both: the caller may change them afterwards.
+// Put sets a value. It copies the key and the value.
 func (b *Bucket) Put(key, value []byte) error {
 	if err := b.settable(key); err != nil {
 		return err
@@ -81,8 +80,8 @@ func (b *Bucket) Put(key, value []byte) error {
 	return nil
 }
 
-// settable refuses what the bucket of the file would refuse: once it is in the WAL
-// it must find its place.
+// settable refuses what the bucket of the file would refuse, because what is in the WAL must be
+// flushed.
 func (b *Bucket) settable(key []byte) error {
 	if err := b.changeable(); err != nil {
 		return err
@@ -98,7 +97,7 @@ func (b *Bucket) settable(key []byte) error {
 	return nil
 }
 
-// changeable tells why nothing in the bucket can be changed, if so.
+// changeable is the reason why the bucket cannot be changed, if any.
 func (b *Bucket) changeable() error {
 	switch {
 	case b.tx.closed:
@@ -111,12 +110,12 @@ func (b *Bucket) changeable() error {
 	return nil
 }
 
-// nests tells whether there may be buckets within.
+// nests reports whether there may be inner buckets.
 func (b *Bucket) nests() bool {
 	return b.inner == nil && b.tx.db.options.Spaces[string(b.space)].Nested
 }
 
-// holds tells whether a key is a bucket.
+// holds reports whether a key is an inner bucket.
 func (b *Bucket) holds(name []byte) bool {
 	if b.inner != nil {
 		return false
@@ -152,8 +151,7 @@ func (b *Bucket) change() *layer {
 	return b.active
 }
 
-// Delete removes a key, if it is there. A row that has not come below the active
-// memtable yet leaves nothing there.
+// Delete removes a key. It leaves a tombstone only if there is a value below the active memtable.
 func (b *Bucket) Delete(key []byte) error {
 	if err := b.changeable(); err != nil {
 		return err
@@ -165,8 +163,7 @@ func (b *Bucket) Delete(key []byte) error {
 	return nil
 }
 
-// Tell has the WAL say once more what the value of a key is, or was, for those who read
-// the WAL alone: see [DB.Past]. Nothing changes.
+// Tell writes the value of a key to the WAL once more, for [DB.Past], and changes nothing.
 func (b *Bucket) Tell(key, value []byte) {
 	told := func(k kind, value []byte) {
 		r := b.tx.newRow(k, key, value)
@@ -174,7 +171,7 @@ func (b *Bucket) Tell(key, value []byte) {
 	}
 	told(put, value)
 	if b.Get(key) == nil {
-		told(tombstone, nil) // or opening the file would bring it back
+		told(tombstone, nil) // else opening the file would restore it
 	}
 }
 
@@ -188,13 +185,12 @@ func (b *Bucket) erase(key []byte) {
 	case r != nil:
 		b.change().rows.Delete(r)
 		b.tx.replaced(r)
-		mark := b.tx.newRow(tombstone, key, nil) // those who read the WAL must know
+		mark := b.tx.newRow(tombstone, key, nil) // for readers of the WAL
 		b.tx.wrote(b, mark)
 	}
 }
 
-// below tells whether a key has a value beneath the active memtable, which a row that
-// is not there would let be seen.
+// below reports whether a key has a value below the active memtable.
 func (b *Bucket) below(key []byte) bool {
 	if b.active != nil && b.active.wiped {
 		return false
@@ -205,8 +201,8 @@ func (b *Bucket) below(key []byte) bool {
 	return b.raw() != nil && !b.behind(key) && b.raw().Get(key) != nil
 }
 
-// behind tells whether a key is behind all that the bucket of the file holds, which there
-// is, as that of a queue is: then it need not be looked for.
+// behind reports whether a key is after all keys of the bucket of the file, as those of a queue are.
+// Then it need not be searched.
 func (b *Bucket) behind(key []byte) bool {
 	if !b.measured {
 		b.measured = true
@@ -215,7 +211,7 @@ func (b *Bucket) behind(key []byte) bool {
 	return bytes.Compare(key, b.last) > 0
 }
 
-// hides tells whether a key was a bucket that may still be beneath.
+// hides reports whether a key was a bucket that may still be below.
 func (b *Bucket) hides(key []byte) bool {
 	if !b.nests() {
 		return false
@@ -224,7 +220,7 @@ func (b *Bucket) hides(key []byte) bool {
 	return l != nil && l.wiped
 }
 
-// Bucket is a bucket within; nil where there is none.
+// Bucket is an inner bucket; nil if there is none.
 func (b *Bucket) Bucket(name []byte) *Bucket {
 	if !b.holds(name) {
 		return nil
@@ -232,7 +228,7 @@ func (b *Bucket) Bucket(name []byte) *Bucket {
 	return b.tx.inner(b, name)
 }
 
-// CreateBucket makes a bucket within.
+// CreateBucket creates an inner bucket.
 func (b *Bucket) CreateBucket(name []byte) (*Bucket, error) {
 	switch err := b.settable(name); {
 	case err == errors.ErrIncompatibleValue:
@@ -246,7 +242,7 @@ func (b *Bucket) CreateBucket(name []byte) (*Bucket, error) {
 	return b.tx.inner(b, name), nil
 }
 
-// CreateBucketIfNotExists makes it where there is none.
+// CreateBucketIfNotExists creates an inner bucket unless it exists.
 func (b *Bucket) CreateBucketIfNotExists(name []byte) (*Bucket, error) {
 	if inner := b.Bucket(name); inner != nil {
 		return inner, nil
@@ -254,7 +250,7 @@ func (b *Bucket) CreateBucketIfNotExists(name []byte) (*Bucket, error) {
 	return b.CreateBucket(name)
 }
 
-// DeleteBucket drops a bucket within, and all that is in it.
+// DeleteBucket drops an inner bucket with all its rows.
 func (b *Bucket) DeleteBucket(name []byte) error {
 	if err := b.changeable(); err != nil {
 		return err
@@ -269,7 +265,7 @@ func (b *Bucket) DeleteBucket(name []byte) error {
 	return errors.ErrBucketNotFound
 }
 
-// drop leaves of a bucket that what is below of it counts no more.
+// drop replaces the layer of an inner bucket by one that hides all rows below.
 func (b *Bucket) drop(name []byte) {
 	inner := b.tx.inner(b, name)
 	l := inner.change()

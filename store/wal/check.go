@@ -7,9 +7,9 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// CheckPages checks the pages of the file, as bbolt's Check does but without its map, and
-// calls fn with what is wrong. Nothing is flushed meanwhile: which pages are free cannot be compared while
-// that changes. Whoever calls it has no transaction open.
+// CheckPages checks the pages of the file, as bbolt's Check does but without its map, and calls fn
+// with each error. Flushes wait meanwhile, because they change which pages are free. The caller must
+// have no transaction open.
 func (db *DB) CheckPages(fn func(error)) error {
 	db.flushes.Lock()
 	defer db.flushes.Unlock()
@@ -30,9 +30,8 @@ func (db *DB) CheckPages(fn func(error)) error {
 	})
 }
 
-// CheckWAL reads the WAL through, and reports what is wrong with it: a record that is
-// damaged or missing, and rows that are of no bucket. Commits wait meanwhile. Whoever
-// calls it has no transaction open.
+// CheckWAL reads the WAL and reports a record that is damaged or missing, and rows of no bucket.
+// Commits wait meanwhile. The caller must have no transaction open.
 func (db *DB) CheckWAL() error {
 	db.writer.Lock()
 	defer db.writer.Unlock()

@@ -7,18 +7,18 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Cursor goes through a bucket in the order of its keys, both ways. Where the
-// bucket is changed meanwhile it must be positioned anew, as bbolt's. Behind the
-// last key, and before the first, it stays nowhere.
+// Cursor iterates over a bucket in the order of its keys, in both directions. After a change of the
+// bucket it must be positioned again, as bbolt's. After the last key, and before the first, it has
+// no position.
 type Cursor struct {
 	sides  [3]side // the memtables, the active one first, then the file
 	n      int
-	at     []byte // the key it gave last; nil: nowhere
-	ahead  bool   // the sides are behind it, else before it
+	at     []byte // the last key it returned; nil: no position
+	ahead  bool   // the sides are after that key, else before it
 	pivots [2]row
 }
 
-// side is one place that a bucket's rows lie in, with the row it has come to.
+// side iterates over the rows of a bucket in a memtable or in the file.
 type side struct {
 	rows  *btree.BTreeG[*row]
 	iter  btree.IterG[*row]
@@ -26,11 +26,11 @@ type side struct {
 
 	raw *bolt.Cursor
 
-	row        *row // of a memtable
+	row        *row // the current row of a memtable
 	key, value []byte
 }
 
-// Cursor makes one.
+// Cursor makes a cursor without a position.
 func (b *Bucket) Cursor() *Cursor {
 	c := &Cursor{}
 	for i, l := range [2]*layer{b.active, b.immutable} {
@@ -68,7 +68,7 @@ func (c *Cursor) Last() (k, v []byte) {
 	return c.backward()
 }
 
-// Seek goes to the first key that is not before the one given.
+// Seek goes to the first key at or after a key.
 func (c *Cursor) Seek(key []byte) (k, v []byte) {
 	for i := range c.n {
 		c.sides[i].seek(key)
@@ -104,8 +104,7 @@ func (c *Cursor) Prev() (k, v []byte) {
 	return c.backward()
 }
 
-// forward takes the least key that the sides have come to: the first side that
-// has it says what it is.
+// forward returns the least current key of the sides, with the value of the first side that has it.
 func (c *Cursor) forward() (k, v []byte) {
 	c.ahead = true
 	for {
@@ -127,7 +126,7 @@ func (c *Cursor) forward() (k, v []byte) {
 	}
 }
 
-// backward takes the greatest likewise.
+// backward returns the greatest current key likewise.
 func (c *Cursor) backward() (k, v []byte) {
 	c.ahead = false
 	for {
@@ -167,12 +166,12 @@ func (s *side) content() []byte {
 	return s.value
 }
 
-// hidden tells whether the row says that there is none.
+// hidden reports whether the row is a tombstone.
 func (s *side) hidden() bool {
 	return s.row != nil && (s.row.kind == tombstone || s.row.kind == dropped)
 }
 
-// take notes what an iterator stands at.
+// take notes the current row of the iterator.
 func (s *side) take(ok bool) bool {
 	s.row, s.key, s.value = nil, nil, nil
 	if ok {

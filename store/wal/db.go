@@ -105,12 +105,12 @@ type DB struct {
 	cut     atomic.Pointer[Cut]
 	failure atomic.Pointer[error] // after which nothing can be written
 
-	writer  sync.Mutex // held by the transaction that writes; guards all below
-	path    string     // that the names of the WAL's files begin with
-	wal     *walFiles  // nil: none yet
-	scratch encoder
-	wrotes  []written // room for those of the next transaction
-	retired bool      // another file took the place of this one
+	writer   sync.Mutex // held by the transaction that writes; guards all below
+	path     string     // that the names of the WAL's files begin with
+	wal      *walFiles  // nil: none yet
+	scratch  encoder
+	expected int  // rows of the next transaction: as many as the last one wrote
+	retired  bool // another file took the place of this one
 
 	switching sync.Mutex // held while a version is installed
 
@@ -277,7 +277,7 @@ func (db *DB) beginHeld() (*Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	tx.writable, tx.seq, tx.wrotes = true, tx.active.last+1, db.wrotes
+	tx.writable, tx.seq, tx.wrotes = true, tx.active.last+1, make([]written, 0, db.expected)
 	return tx, nil
 }
 

@@ -11,12 +11,11 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// walBucket is the bucket that says where the WAL begins, and which it is.
+// walBucket is the bucket that names the WAL and its start.
 var walBucket = []byte("log")
 
-// Its rows: the number of the last transaction that was flushed, a u64; the id of the
-// WAL that lies beside the file, not there while it has none; and the ids of those that
-// may lie there and of which all was flushed.
+// Its rows: the number of the last flushed transaction, a u64; the id of the WAL beside the file, if
+// it has one; and the ids of flushed WALs that may still be there.
 var (
 	rowFlushed = []byte("folded")
 	rowID      = []byte("id")
@@ -26,8 +25,8 @@ var (
 // isWALBucket tells whether a top-level bucket is the WAL's.
 func isWALBucket(name []byte) bool { return bytes.Equal(name, walBucket) }
 
-// An entry is a byte for its version, one that says how the rest is compressed,
-// a CRC-32C of the rest behind the transaction's number, and the rest: its rows.
+// An entry is a byte for its version, a byte for the compression, a CRC-32C of the transaction's
+// number and the rest, and the rest: its rows.
 const (
 	entryVersion = 1
 	entryHeader  = 1 + 1 + 4
@@ -43,23 +42,23 @@ func checksum(seq uint64, content []byte) uint32 {
 	return crc32.Update(sum, castagnoli, content)
 }
 
-// leastGain is by how much an entry must become smaller to be compressed: an eighth.
+// leastGain is the least gain of compression: an eighth.
 const leastGain = 8
 
-// maxRows is how large the rows of an entry may be: what says that it has more is not
-// to take the memory.
+// maxRows bounds the rows of an entry, and what a reader allocates for a damaged one.
 const maxRows = 1 << 30
 
-// maxScratch is how much memory is kept for the next entry: as much as one takes in which
-// a thousand instances change.
+// maxScratch bounds the memory that is kept for the next entry. A transaction with a thousand
+// instances needs as much.
 const maxScratch = 8 << 20
 
-// encoder encodes entries, one at a time. What it returns is valid until the next.
+// encoder encodes entries, one at a time, into memory that it uses again: an entry is valid until
+// the next.
 type encoder struct {
 	rows, framed []byte
 }
 
-// encode leaves room for the header of a record before the entry.
+// encode encodes an entry, with room for the header of a record before it.
 func (e *encoder) encode(seq uint64, rows []written) (framed []byte, err error) {
 	if cap(e.rows)+cap(e.framed) > maxScratch {
 		*e = encoder{}
@@ -83,13 +82,21 @@ func (e *encoder) encode(seq uint64, rows []written) (framed []byte, err error) 
 	return e.framed[:recordHeader+entryHeader+len(block)], nil
 }
 
-// inBucket begins rows of another bucket than those before.
+// poison overwrites the entry once it is in its file, in builds that do.
+func (e *encoder) poison() {
+	if Poison != nil {
+		Poison(e.rows)
+		Poison(e.framed)
+	}
+}
+
+// inBucket begins the rows of another bucket.
 const inBucket kind = 0
 
-// appendRows writes rows in the order in which they were written, without those that
-// the transaction wrote again: a byte for the kind, the key, and of a put the value,
-// texts behind their length as uvarint. Where the bucket is another than before, a
-// zero byte, its name and that of the bucket within, empty for none, come first.
+// appendRows appends rows in the order in which they were written, without those that the transaction
+// wrote again: a byte for the kind, the key, and for a put the value, each after its length as
+// uvarint. Before the rows of another bucket come a zero byte, its name and that of the inner bucket,
+// empty for none.
 func appendRows(b []byte, rows []written) []byte {
 	var in *Bucket
 	for _, w := range rows {
@@ -108,7 +115,7 @@ func appendRows(b []byte, rows []written) []byte {
 	return b
 }
 
-// sizeOf is how long these rows are at most, but for the names of buckets.
+// sizeOf bounds the bytes of rows without the names of buckets.
 func sizeOf(rows []written) (n int) {
 	const head = 1 + 2*binary.MaxVarintLen32
 	for _, w := range rows {

@@ -16,14 +16,13 @@ import (
 	"edda/internal/datasync"
 )
 
-// The WAL lies in two files beside the bbolt file: one has the transactions of the
-// active memtable, one those of the immutable memtable, until that is flushed. Then it is the
-// next memtable's, which writes over what is in it: blocks that the disk has already
-// written are synced twice as fast as new ones.
+// The WAL is two files beside the bbolt file: one has the transactions of the active memtable, the
+// other those of the immutable memtable until that is flushed. Then the next memtable writes over
+// it, because blocks that exist on the disk are synced twice as fast as new ones.
 //
-// A record carries the WAL's id, by its checksum, the number of its transaction and
-// the checksum of the record before. Numbers only grow, so that what is left of
-// another memtable, or of a record that was torn, is never taken for one.
+// The checksum of a record covers the WAL's id, the number of its transaction and the checksum of the
+// record before. Numbers only grow, so a record of an earlier memtable, or a torn one, is never
+// taken for a current one.
 
 // walSuffix and the number of a file are added to the name of the bbolt file.
 const walSuffix = "-log-"
@@ -39,8 +38,8 @@ const (
 	headerUsed = len(walMagic) + 4 + idSize + 4
 )
 
-// walID names a WAL. It is drawn anew whenever files are made, so that those of
-// another process's life, and of another store, are told apart.
+// walID is the random id of a WAL, made with its files. It tells the files of another store, or of an
+// earlier WAL, apart.
 type walID [idSize]byte
 
 const idSize = 16
@@ -57,7 +56,7 @@ func header(id walID, slot int) []byte {
 	return append(b, make([]byte, headerSize-len(b))...)
 }
 
-// cutHeader is the id in a header, and which of the two files it is of.
+// cutHeader decodes a header: the id, and which of the two files it is.
 func cutHeader(b []byte) (id walID, slot int, err error) {
 	switch {
 	case len(b) < headerSize || !bytes.HasPrefix(b, []byte(walMagic)) || binary.BigEndian.Uint32(b[headerUsed:]) != crc32.Checksum(b[:headerUsed], castagnoli):
@@ -69,10 +68,9 @@ func cutHeader(b []byte) (id walID, slot int, err error) {
 	return id, int(binary.BigEndian.Uint32(b[len(walMagic)+4+idSize:])), nil
 }
 
-// A record is the length of its entry as u32, the number of its transaction as u64,
-// the checksum of the record before as u32, its own as u32, and the entry. The checksum
-// is of the WAL's id, what stands before it, and the first bytes of the entry, which
-// has one of its own for the rest.
+// A record is the length of its entry as u32, the number of its transaction as u64, the checksum of
+// the record before as u32, its own as u32, and the entry. The checksum covers the WAL's id, the
+// bytes before it, and the first bytes of the entry, which has a checksum for the rest.
 const recordHeader = 4 + 8 + 4 + 4
 
 type record struct {
@@ -96,8 +94,7 @@ func frame(b []byte, id walID, seq uint64, prev uint32) uint32 {
 	return sum
 }
 
-// cutHead is the record that begins there, by its header: its entry may be torn, and
-// ends where the file does.
+// cutHead decodes the header of a record. Its entry may be torn, and ends with b.
 func cutHead(b []byte, id walID) (r record, ok bool) {
 	if len(b) < recordHeader+entryHeader {
 		return r, false
@@ -111,7 +108,7 @@ func cutHead(b []byte, id walID) (r record, ok bool) {
 	return r, len(r.entry) == int(n)
 }
 
-// cutRecord is the whole record that begins there.
+// cutRecord decodes a record, which must be whole.
 func cutRecord(b []byte, id walID) (r record, ok bool) {
 	if r, ok = cutHead(b, id); !ok {
 		return r, false
@@ -120,12 +117,11 @@ func cutRecord(b []byte, id walID) (r record, ok bool) {
 	return r, binary.BigEndian.Uint32(r.entry[2:]) == checksum(r.seq, rest)
 }
 
-// walText is one file as it was read: its records from the first on, as far as they
-// follow each other, and what comes then.
+// walText is a file of a WAL: the records that follow one another from the start, and the rest.
 type walText struct {
 	path    string
 	id      walID
-	slot    int // which of the two it says that it is
+	slot    int // which of the two its header says it is
 	records []record
 	rest    []byte
 }
@@ -157,15 +153,15 @@ func (t *walText) after(flushed uint64) {
 	}
 }
 
-// beyond looks in what follows the records for one with this number, or one that was
-// written later: then it is no torn end that they stop at.
+// beyond finds a record with this number or a later one in the rest: then the records do not end
+// with a torn one.
 func (t *walText) beyond(seq uint64) (found uint64, ok bool) {
 	for b := t.rest; len(b) >= recordHeader+entryHeader; b = b[1:] {
 		got := binary.BigEndian.Uint64(b[4:])
-		if got < seq || got-seq > math.MaxUint32 { // most bytes: no checksum is worked out for them
+		if got < seq || got-seq > math.MaxUint32 { // for most bytes, no checksum is computed
 			continue
 		}
-		// Of one behind this a header is enough: it was written when this had been synced.
+		// A later record proves it with its header alone: it was written after this one was synced.
 		if _, whole := cutRecord(b, t.id); whole || got > seq && headed(b, t.id) {
 			return got, true
 		}
@@ -177,14 +173,12 @@ func headed(b []byte, id walID) bool {
 	return binary.BigEndian.Uint32(b[16:]) == recordSum(id, b, b[recordHeader:])
 }
 
-// tailRoom is how much room there always is behind the last record, which is synced with
-// it: where a file has less, its end was cut off.
+// tailRoom is the room after the last record that is synced with it. A file with less was cut off.
 const tailRoom = recordHeader + entryHeader
 
-// cutOff tells whether a file ends where more was written: within the next record, or,
-// where it has the last one, too close behind that. A record that was being written when
-// the power failed lies in the room that was made for it before, unless the file had
-// just to grow for it: then nobody can tell.
+// cutOff reports whether a file lost its end: it ends within the next record, or too close after the
+// last one. A record that was being written in a power cut is in room that was synced before, unless
+// the file was growing for it, which cannot be told apart.
 func (t *walText) cutOff(last uint64) bool {
 	if n := len(t.records); n > 0 && t.records[n-1].seq == last && len(t.rest) < tailRoom {
 		return true
@@ -193,19 +187,18 @@ func (t *walText) cutOff(last uint64) bool {
 	return r.entry != nil && !whole && r.seq == last+1
 }
 
-// growBytes and maxGrow are how much room is made in a file at once, before a record is
-// written: as much as it has, within these bounds. So a disk that is full is found
-// out while nothing of the record is there.
+// growBytes and maxGrow bound how much a file grows at once; within them it doubles. It grows before
+// a record is written, so that a full disk fails before any of the record is there.
 const (
 	growBytes = 64 << 10
 	maxGrow   = 512 << 10
-	// keptBytes is how large a file stays that was grown by one large transaction.
+	// keptBytes is the size to which a file is cut that a large transaction made larger.
 	keptBytes = 16 << 20
 )
 
 var zeros [64 << 10]byte
 
-// walFiles are the two files of a WAL that is written.
+// walFiles are the two files of an open WAL.
 type walFiles struct {
 	id    walID
 	files [2]*os.File
@@ -218,7 +211,7 @@ type walFiles struct {
 	pass  func(point string)
 }
 
-// createWAL makes the files, where there are none of another WAL.
+// createWAL creates the files. It refuses to replace those of another WAL.
 func createWAL(path string, o Options, sync bool, did *counters) (l *walFiles, err error) {
 	l = &walFiles{id: newWALID(), end: headerSize, sync: sync, did: did, pass: o.passed}
 	l.sum = crc32.Checksum(l.id[:], castagnoli)
@@ -272,8 +265,8 @@ func (l *walFiles) synced(slot int) error {
 	return datasync.Sync(l.files[slot])
 }
 
-// append writes a record behind the last, and syncs it. Unsure says that nobody knows
-// whether it is on disk; else a record that could not be written is not there.
+// append writes a record after the last, and syncs it. After an error that is unsure the record may
+// be on disk; after another it is not.
 func (l *walFiles) append(seq uint64, framed []byte) (unsure bool, err error) {
 	if err := l.reserve(l.end + int64(len(framed)) + tailRoom); err != nil {
 		return false, fmt.Errorf("make room in the log: %w", err)
@@ -307,7 +300,7 @@ func (l *walFiles) reserve(size int64) error {
 	return nil
 }
 
-// turn goes on in the other file, from its beginning: what is in it was flushed.
+// turn goes on at the start of the other file, whose records were flushed.
 func (l *walFiles) turn() {
 	l.slot = 1 - l.slot
 	l.end = headerSize
@@ -318,7 +311,7 @@ func (l *walFiles) turn() {
 	l.pass("logTurned")
 }
 
-// close lets go of the files, whatever is in them: all that counts was synced.
+// close closes the files. All that counts was synced.
 func (l *walFiles) close() {
 	for _, f := range l.files {
 		if f != nil {
@@ -338,8 +331,7 @@ func RemoveWAL(path string) error {
 	return all
 }
 
-// EachWAL calls fn with the name of each file of a WAL that is there beside a file,
-// and the one that it has beside another.
+// EachWAL calls fn with the name of each file of the WAL at path, and its name at another path.
 func EachWAL(path, other string, fn func(from, to string) error) error {
 	for slot := range 2 {
 		switch _, err := os.Lstat(walPath(path, slot)); {
@@ -355,8 +347,8 @@ func EachWAL(path, other string, fn func(from, to string) error) error {
 	return nil
 }
 
-// counters are of what was done to disk.
+// counters count the writes to disk.
 type counters struct{ records, recordBytes, bytes, syncs, flushes, memtables atomic.Uint64 }
 
-// errNoHeader is of a file that a crash left before anything was in it, or that is damaged.
+// errNoHeader is of a file that is damaged, or that a crash left before its header was written.
 var errNoHeader = errors.New("its header is not that of a log")

@@ -10,34 +10,31 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// An immutable memtable is flushed into its buckets in chunks, each a bbolt transaction of its
-// own, by a goroutine that lives as long as there is one. Commits go on meanwhile, in
-// the next memtable.
+// A goroutine flushes an immutable memtable into its buckets in chunks, each a bbolt transaction.
+// Commits go on meanwhile, in the next memtable.
 
 const (
-	// chunkBytes and chunkRows bound a chunk: the pages that it holds in memory and
-	// syncs at once, while a commit may wait for the same disk.
+	// chunkBytes and chunkRows bound a chunk: its pages in memory, and the sync for which a commit may
+	// wait at the same disk.
 	chunkBytes = 512 << 10
 	chunkRows  = 512
-	// leastChunks a memtable is flushed in, however small it may be: for tests, and for
-	// the torture.
+	// leastChunks is how many chunks a small memtable has, for tests and the torture.
 	leastChunks = 4
-	// retryFlush is when a chunk that failed is tried again: as often as a disk is asked
-	// whether it has room.
+	// retryFlush is when a chunk that failed is tried again, for example on a full disk.
 	retryFlush = time.Second
-	// maxThrottle is the longest pause between two chunks, and throttleUntil the share of the next
-	// memtable, in thousandths, that may fill meanwhile: see [DB.throttle].
+	// maxThrottle is the longest pause between two chunks. throttleUntil is how full the next memtable
+	// may be at the last chunk, in thousandths: see [DB.throttle].
 	maxThrottle   = 40 * time.Millisecond
 	throttleUntil = 750
 )
 
-// chunkLimit is how much is flushed at once: the bounds above.
+// chunkLimit bounds a chunk.
 type chunkLimit struct{ bytes, rows int }
 
-// flushing is how far an immutable memtable was flushed.
+// flushing is the progress of a flush.
 type flushing struct {
 	rotations uint64   // which memtable
-	layers    []*layer // those not flushed yet; of the first, the rows behind after
+	layers    []*layer // not flushed yet; of the first, the rows after the key after
 	after     []byte
 	weight    int // of the rows that were flushed
 }
@@ -45,8 +42,7 @@ type flushing struct {
 // done is how much of a memtable was flushed, in thousandths.
 func (f *flushing) done(t *memtable) int { return f.weight * 1000 / max(t.weight, 1) }
 
-// startFlushing starts the flusher, if none runs. The caller holds the writer's lock. Where a
-// goroutine does already, also one that waits for the disk, that goes on.
+// startFlushing starts the flusher if none runs. The caller holds the writer's lock.
 func (db *DB) startFlushing() {
 	if db.options.byHand || db.options.Unlogged || !db.flusher.CompareAndSwap(false, true) {
 		return
@@ -55,14 +51,14 @@ func (db *DB) startFlushing() {
 		for again := true; again; {
 			db.flushAll()
 			db.flusher.Store(false)
-			// A memtable that was made immutable since found that one flushes.
+			// A memtable may have become immutable before the flusher was seen to end.
 			again = db.version.Load().immutable != nil && db.broken() == nil && db.goOn(false) && db.flusher.CompareAndSwap(false, true)
 		}
 	})
 }
 
-// flushAll flushes what is made immutable, as often as it takes, unless nothing can be written any
-// more: then it says so once.
+// flushAll flushes until there is no immutable memtable. It tries again after an error, unless
+// nothing can be written any more.
 func (db *DB) flushAll() {
 	for failed := false; ; {
 		more, err := db.flushChunk()
@@ -112,8 +108,8 @@ func (db *DB) throttle() {
 
 // pauses throttle the flusher.
 type pauses struct {
-	until atomic.Int64  // how full the active memtable is to be, in thousandths
-	over  chan struct{} // capacity 1: it is
+	until atomic.Int64  // how full the active memtable must be, in thousandths
+	over  chan struct{} // capacity 1; signalled when it is
 }
 
 func newPauses() *pauses {
@@ -124,13 +120,13 @@ func newPauses() *pauses {
 
 func (p *pauses) begin(until int) {
 	select {
-	case <-p.over: // what ended one before
+	case <-p.over: // of an earlier pause
 	default:
 	}
 	p.until.Store(int64(until))
 }
 
-// end ends a pause, where there is one, once the memtable is as full as it says.
+// end ends a pause if the memtable is full enough.
 func (p *pauses) end(full int) {
 	if int64(full) < p.until.Load() {
 		return
@@ -141,7 +137,7 @@ func (p *pauses) end(full int) {
 	}
 }
 
-// goOn tells whether to flush on, after a pause if so.
+// goOn reports whether to go on flushing, after a pause if asked.
 func (db *DB) goOn(pause bool) bool {
 	if !pause {
 		select {
@@ -161,8 +157,8 @@ func (db *DB) goOn(pause bool) bool {
 	}
 }
 
-// flushChunk flushes the next rows of the immutable memtable, and says whether there are more.
-// When it fails they are still to be flushed: to do it again changes nothing.
+// flushChunk flushes the next rows of the immutable memtable, and reports whether there are more. If
+// it fails, the rows are flushed again, which changes nothing.
 func (db *DB) flushChunk() (more bool, err error) {
 	db.flushes.Lock()
 	defer db.flushes.Unlock()
@@ -199,15 +195,15 @@ func (db *DB) flushChunk() (more bool, err error) {
 	return false, nil
 }
 
-// update is a bbolt transaction beside those that flush.
+// update runs a bbolt transaction between those that flush.
 func (db *DB) update(fn func(raw *bolt.Tx) error) error {
 	db.flushes.Lock()
 	defer db.flushes.Unlock()
 	return db.updateHeld(fn)
 }
 
-// updateHeld is a bbolt transaction. One that failed and can be seen all the same leaves
-// nothing that may be relied on: nobody knows what is on disk.
+// updateHeld runs a bbolt transaction; the caller holds flushes. If it failed and is visible all the
+// same, nothing can be written any more, because it is not known what is on disk.
 func (db *DB) updateHeld(fn func(raw *bolt.Tx) error) error {
 	return Guard(db.raw.Path(), func() error { return db.updateGuarded(fn) })
 }
@@ -233,10 +229,10 @@ func (db *DB) updateGuarded(fn func(raw *bolt.Tx) error) error {
 	return nil
 }
 
-// syncsPerFlush are bbolt's: the pages, then the meta page.
+// syncsPerFlush counts bbolt's syncs: of the pages, then of the meta page.
 const syncsPerFlush = 2
 
-// doubt looks whether a bbolt transaction that failed can be seen.
+// doubt ends writing if a failed bbolt transaction is visible.
 func (db *DB) doubt(id int, cause error) error {
 	err := db.raw.View(func(raw *bolt.Tx) error {
 		if raw.ID() >= id {
@@ -258,8 +254,8 @@ func (db *DB) dropImmutable(immutable *memtable) {
 	})
 }
 
-// chunk puts the next rows into their buckets, but for those that the active memtable
-// has anew. With the last of them it says so.
+// chunk puts the next rows into their buckets, without those that the active memtable supersedes.
+// After the last row it notes that the memtable is flushed.
 func (db *DB) chunk(raw *bolt.Tx, f *flushing, s *version) error {
 	room := db.options.chunkLimit
 	db.packer.Reset() // the transaction before has ended
@@ -299,17 +295,15 @@ func (db *DB) chunk(raw *bolt.Tx, f *flushing, s *version) error {
 	return flushed(raw, s.immutable.last)
 }
 
-// flushed notes that all up to a transaction is in the buckets.
+// flushed notes the last transaction that is in the buckets.
 func flushed(raw *bolt.Tx, last uint64) error {
 	return raw.Bucket(walBucket).Put(rowFlushed, binary.BigEndian.AppendUint64(nil, last))
 }
 
-// superseded tells whether a value need not come to its page: the active memtable, which
-// was installed and so is in the WAL, has a row for the key, and the WAL is not dropped
-// with this memtable. Whoever reads finds that row first; and should it be deleted, what is
-// below of it, here or in the file, keeps its mark in the memtable (see [Bucket.Delete]).
-// That there is no value must always come there: it hides an older one that a newer
-// row, deleted in turn, would let be seen.
+// superseded reports whether a value need not be flushed: the active memtable, which is in the WAL,
+// has a row for the key. Readers find that row first. If it is deleted, it leaves a tombstone over
+// what is below it (see [Bucket.Delete]). A tombstone is always flushed, because it hides an older
+// value that would be visible once a newer row is deleted.
 func superseded(newer *layer, r *row) bool {
 	if newer == nil || r.kind != put {
 		return false
@@ -318,8 +312,8 @@ func superseded(newer *layer, r *row) bool {
 	return ok
 }
 
-// target is the bucket of the file that a layer is flushed into; nil for one that
-// was dropped, of which there are no rows.
+// target is the bucket of the file that a layer is flushed into; nil for a dropped one, whose layer
+// has no rows.
 func (db *DB) target(raw *bolt.Tx, l *layer) (*bolt.Bucket, error) {
 	b := raw.Bucket(l.space)
 	if b == nil {
@@ -334,7 +328,7 @@ func (db *DB) target(raw *bolt.Tx, l *layer) (*bolt.Bucket, error) {
 	return b, nil
 }
 
-// place puts one row into its bucket. To delete a key that is not there changes no page.
+// place flushes a row into its bucket. Deleting a missing key changes no page.
 func (db *DB) place(raw *bolt.Tx, immutable *memtable, l *layer, b *bolt.Bucket, r *row) error {
 	if b == nil {
 		return fmt.Errorf("there is no bucket %x", l.inner)
@@ -345,7 +339,7 @@ func (db *DB) place(raw *bolt.Tx, immutable *memtable, l *layer, b *bolt.Bucket,
 	if r.kind == put {
 		return b.Put(r.key(), db.packer.Pack(r.value()))
 	}
-	if b.Get(r.key()) != nil { // also where a bucket came in its place
+	if b.Get(r.key()) != nil { // also before a bucket of this name is made
 		if err := b.Delete(r.key()); err != nil {
 			return err
 		}
@@ -357,7 +351,7 @@ func (db *DB) place(raw *bolt.Tx, immutable *memtable, l *layer, b *bolt.Bucket,
 	return nil
 }
 
-// wipe drops a bucket within that the memtable says was dropped, whatever is there now.
+// wipe deletes an inner bucket of the file that the memtable has dropped.
 func (db *DB) wipe(immutable *memtable, l *layer, b *bolt.Bucket, name []byte) error {
 	if l.inner != nil || !db.options.Spaces[string(l.space)].Nested {
 		return nil

@@ -5,21 +5,20 @@ import (
 	"runtime/debug"
 )
 
-// DamageError says that a file does not hold what bbolt wrote: a page led out of the
-// file, or to what is no page.
+// DamageError says that a file is not as bbolt wrote it: a page led out of the file, or to what is
+// no page.
 type DamageError struct {
 	Path  string
-	Found any    // what bbolt ended with
-	Stack []byte // where
+	Found any    // the panic of bbolt
+	Stack []byte // of the panic
 }
 
 func (e *DamageError) Error() string {
 	return fmt.Sprintf("%s is damaged (%v): restore a backup", e.Path, e.Found)
 }
 
-// Guard turns what bbolt does on meeting a damaged page, a panic or a look beyond the
-// end of the file, into a [DamageError]. Without it the look ends the process. What fn
-// had open stays open.
+// Guard turns the panic of bbolt on a damaged page, or its fault beyond the end of the file, into a
+// [DamageError]. Without it the fault ends the process. It does not close what fn has opened.
 func Guard(path string, fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -14,21 +14,19 @@ import (
 	"time"
 )
 
-// What a memtable wrote lies in its file of the WAL until the next memtable but one writes over
-// it. Where [Options.Keep] says so, each file is kept for a while longer, under a name of
-// its own: by a copy that is made when its memtable is flushed, or by its name where the WAL
-// ends. Opening never reads what is kept; [DB.Past] does.
+// The transactions of a memtable are in their file of the WAL until the next memtable but one writes
+// over them. With [Options.Keep] each file is kept longer under another name: as a copy that is made
+// when its memtable is flushed, or renamed when the WAL ends. Opening never reads kept files;
+// [DB.Past] does.
 
-// keptSuffix and a number are added to the name of the bbolt file. The number is one more
-// than that of the file that was kept before: transactions are counted anew in a compacted
-// file.
+// keptSuffix and a number are added to the name of the bbolt file. The number is one more than that
+// of the last kept file: numbers of transactions begin again in a compacted file.
 const keptSuffix = "-kept-"
 
-// maxKept bounds what is kept, in bytes. Beyond it the oldest goes, however young it is.
+// maxKept bounds the bytes of kept files. Beyond it the oldest is removed.
 const maxKept = 1 << 30
 
-// Kept lists the files that are kept beside a bbolt file, the oldest first. What ends with
-// no number is somebody else's.
+// Kept lists the kept files beside a bbolt file, the oldest first.
 func Kept(path string) ([]string, error) {
 	all, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -43,7 +41,7 @@ func Kept(path string) ([]string, error) {
 	return out, nil
 }
 
-// keptDigits are those of the number, in hexadecimal.
+// keptDigits is the number of hexadecimal digits.
 const keptDigits = 16
 
 // keptNumber is the number in the name of a kept file.
@@ -56,7 +54,7 @@ func keptNumber(path, name string) (number uint64, is bool) {
 	return number, err == nil
 }
 
-// nextKept is the name of the next file that is kept.
+// nextKept is the name of the next kept file.
 func nextKept(path string) (string, error) {
 	all, err := Kept(path)
 	if err != nil {
@@ -69,14 +67,14 @@ func nextKept(path string) (string, error) {
 	return fmt.Sprintf("%s%s%0*x", path, keptSuffix, keptDigits, number+1), nil
 }
 
-// origin tells two files of WALs apart, of which one may be a copy of the other.
+// origin identifies the content of a WAL file, which a kept file may be a copy of.
 type origin struct {
 	id    walID
-	first uint64 // transaction; zero: there is none
+	first uint64 // number of the first transaction; zero: there is none
 }
 
-// oldest is the time before which what was written last is not kept; everything: nothing
-// is to be kept at all. See [Options.Keep].
+// oldest is the time before which kept files are removed; everything says to remove all. See
+// [Options.Keep].
 func (db *DB) oldest() (until time.Time, everything bool) {
 	if db.options.Keep == nil {
 		return time.Time{}, true
@@ -85,8 +83,8 @@ func (db *DB) oldest() (until time.Time, everything bool) {
 	return until, until.After(time.Now())
 }
 
-// keepFlushed copies the file of the memtable that was just flushed, before that is written over.
-// The copy is durable when it returns. A failure keeps nothing from going on.
+// keepFlushed copies the file of a flushed memtable before it is written over. The copy is durable
+// when it returns. A failure is only reported.
 func (db *DB) keepFlushed(t *memtable) {
 	if db.options.Keep == nil {
 		return
@@ -114,7 +112,7 @@ func (db *DB) copyKept(path string, end int64) error {
 	if err != nil {
 		return err
 	}
-	// A file whose place another one took may end its last flush just now.
+	// O_EXCL, because a file that was replaced may end its last flush at this moment.
 	to, err := db.options.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -124,7 +122,7 @@ func (db *DB) copyKept(path string, end int64) error {
 		err = to.Sync()
 	}
 	if err = errors.Join(err, to.Close()); err != nil {
-		return errors.Join(err, os.Remove(name)) // half of it would be read as all
+		return errors.Join(err, os.Remove(name)) // a part would be read as the whole
 	}
 	// gofail: var foldKept struct{}
 	db.pass("foldKept")
@@ -134,7 +132,7 @@ func (db *DB) copyKept(path string, end int64) error {
 	return syncDir(filepath.Dir(name))
 }
 
-// originOf looks into a file of a WAL.
+// originOf reads the origin of a WAL file.
 func originOf(path string) (o origin, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -153,8 +151,8 @@ func originOf(path string) (o origin, err error) {
 	return o, nil
 }
 
-// discard removes a file of a WAL that ended, or gives it the name of one that is kept.
-// What cannot be kept is removed: commits wait for its place.
+// discard keeps a file of a WAL that has ended, or removes it. It removes a file that it cannot keep,
+// because commits wait for its name.
 func (db *DB) discard(path string) error {
 	_, nothing := db.oldest()
 	if nothing {
@@ -179,12 +177,12 @@ func (db *DB) discard(path string) error {
 	return nil
 }
 
-// discardWAL does so with both files of the WAL, where they are there, in the order of what
-// is in them: that is the order of what is kept.
+// discardWAL discards the files of the WAL in the order of their transactions, which is the order of
+// the kept files.
 func (db *DB) discardWAL() error {
 	paths := []string{walPath(db.path, 0), walPath(db.path, 1)}
 	first := func(path string) uint64 {
-		o, _ := originOf(path) // one that cannot be read is removed
+		o, _ := originOf(path) // an unreadable file is removed
 		return o.first
 	}
 	if first(paths[0]) > first(paths[1]) {
@@ -199,8 +197,8 @@ func (db *DB) discardWAL() error {
 	return all
 }
 
-// dropKept removes what is too old, and the oldest where all is too much. Its caller
-// holds the lock.
+// dropKept removes kept files that are too old, and the oldest beyond the bound. The caller holds
+// keeping.
 func (db *DB) dropKept() {
 	if db.pinned > 0 {
 		return

@@ -6,11 +6,11 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// A value is compressed when it comes to its bucket, each by itself. The WAL has many
-// rows in one block, and needs it not; the memtables have them as they are read.
+// A value is compressed alone when it is flushed into its bucket. The WAL compresses the rows of a
+// transaction as one block, and memtables have values as they are read.
 
-// packedMark begins a value that is not as it was put. No value of the store begins
-// so; one that does all the same comes behind the mark and a zero.
+// packedMark begins an encoded value. No value of the store begins with it; one that does is encoded
+// as plain.
 const (
 	packedMark  = 0xFE
 	packedPlain = 0x00 // the value follows
@@ -19,37 +19,36 @@ const (
 )
 
 const (
-	// leastPacked is how long a value must be: a shorter one is a number, a pointer or
-	// a name, and what opens the file reads some of them past the WAL.
+	// leastPacked is the length from which values are compressed. Shorter ones are numbers, pointers or
+	// names, and opening the file reads some of them as they are.
 	leastPacked = 64
-	// mostPacked bounds what a damaged value can make a reader allocate. What is longer
-	// has pages of its own.
+	// mostPacked bounds what a reader allocates for a damaged value. Longer values have pages of
+	// their own.
 	mostPacked = 1 << 20
 )
 
-// dictionary is what values have in common before anything was written: the names of
-// their fields, in the order in which they are written, and the words that are in them.
-// It is of the format: another one must have another number than packedS2.
+// dictionary has what values have in common: the names of their fields in the order in which they are
+// written, and the words in them. It is part of the format: another dictionary needs another number
+// than packedS2.
 //
 //go:embed dictionary.txt
 var dictionaryText []byte
 
 var dictionary = s2.MakeDictManual(dictionaryText, 0)
 
-// packBlock is how much memory a Packer takes at once: as much as the values of a chunk
-// take when they are packed, or most of them.
+// packBlock is how much memory a Packer allocates at once: most chunks need no more.
 const packBlock = 256 << 10
 
-// Packer makes of values what their buckets hold, for whoever writes them past a DB.
-// The zero value works. It is for one goroutine.
+// Packer encodes values as their buckets have them, for a writer that bypasses the DB. The zero
+// value works. It is for one goroutine.
 type Packer struct {
 	// Plain leaves values as they are: they are read all the same.
 	Plain bool
 
-	block []byte // what was packed, and room for more
+	block []byte // encoded values, and room for more
 }
 
-// Pack returns the value where nothing is gained by compressing it.
+// Pack encodes a value. It returns the value itself where compression gains nothing.
 func (p *Packer) Pack(value []byte) []byte {
 	if !p.Plain && len(value) >= leastPacked && len(value) <= mostPacked {
 		room := p.room(packedHead + s2.MaxEncodedLen(len(value)))
@@ -66,11 +65,16 @@ func (p *Packer) Pack(value []byte) []byte {
 	return value
 }
 
-// Reset lets the memory of what was packed be used again. Who does not call it leaves
-// that to the collector.
-func (p *Packer) Reset() { p.block = p.block[:0] }
+// Reset uses the memory of the encoded values again. Nobody may read them any more: builds with the
+// race detector overwrite them.
+func (p *Packer) Reset() {
+	if Poison != nil {
+		Poison(p.block)
+	}
+	p.block = p.block[:0]
+}
 
-// room is where n bytes may be written.
+// room is memory for n bytes.
 func (p *Packer) room(n int) []byte {
 	if cap(p.block)-len(p.block) < n {
 		p.block = make([]byte, 0, max(n, packBlock))
@@ -78,15 +82,15 @@ func (p *Packer) room(n int) []byte {
 	return p.block[len(p.block) : len(p.block)+n]
 }
 
-// keep takes the first bytes of it.
+// keep keeps the first n bytes of it.
 func (p *Packer) keep(n int) []byte {
 	from := len(p.block)
 	p.block = p.block[:from+n]
 	return p.block[from : from+n : from+n]
 }
 
-// unpack is what was put. A value that is damaged comes as it is: whoever decodes it
-// says so, since nothing that is stored begins with the mark.
+// unpack decodes a value. It returns a damaged value as it is, which its reader then cannot decode,
+// because no value begins with the mark.
 func unpack(v []byte) []byte {
 	if len(v) < packedHead || v[0] != packedMark {
 		return v

@@ -2,6 +2,6 @@
 
 package wal
 
-// spoil is for tests: it overwrites the rows of a memtable that nothing refers to any
-// more. With the race detector it always does.
-var spoil func([]byte)
+// Poison overwrites memory before it is used again, and rows that nothing refers to any more. Builds
+// with the race detector and some tests have it, so that a slice which is read too late is found.
+var Poison func([]byte)

@@ -2,7 +2,8 @@
 
 package wal
 
-var spoil = func(b []byte) {
+// Poison overwrites memory that nothing may read any more.
+var Poison = func(b []byte) {
 	for i := range b {
 		b[i] = 0xA5
 	}

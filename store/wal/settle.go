@@ -13,15 +13,13 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// A file is settled where all is in its buckets and it says that it has no WAL: then it
-// is whole alone, and what lies beside it does not matter. It is settled when it was
-// closed in order, for a moment when it is copied, and before a WAL is begun. A WAL's
-// files are made, and removed, only while the file says that it has none; so there is no
-// moment at which it says that it has one and the files are not there.
+// A file is settled if all rows are in its buckets and its own bucket names no WAL. Then it is complete
+// without a WAL. It is settled after Close, while it is copied, and before a WAL is begun. The files
+// of a WAL are created and removed only while the file is settled, so a file that names a WAL has
+// it.
 
-// ready makes sure that a transaction can be written: that there is a WAL, and that
-// its memtable is not to be full while the one before is not flushed. That is the one thing
-// that a commit waits for.
+// ready prepares a transaction that writes: it begins a WAL if there is none, and waits while both
+// memtables are full. A commit waits for nothing else.
 func (db *DB) ready() error {
 	if err := db.broken(); err != nil {
 		return err
@@ -47,13 +45,13 @@ func (db *DB) ready() error {
 
 var errLate = errors.New("it takes too long")
 
-// flushHeld flushes all there is while nobody writes. A deadline of zero is none.
+// flushHeld flushes all rows; the caller holds the writer's lock. A zero deadline is none.
 func (db *DB) flushHeld(deadline time.Time) error {
 	for s := db.version.Load(); !s.empty(); s = db.version.Load() {
 		db.rotateNow()
 		if _, err := db.flushChunk(); err != nil {
 			if deadline.IsZero() {
-				db.startFlushing() // goes on trying
+				db.startFlushing() // it tries again
 			}
 			return err
 		}
@@ -64,7 +62,7 @@ func (db *DB) flushHeld(deadline time.Time) error {
 	return nil
 }
 
-// settle makes the file whole alone while nobody writes.
+// settle settles the file; the caller holds the writer's lock.
 func (db *DB) settle(deadline time.Time) error {
 	if err := db.broken(); err != nil {
 		return err
@@ -110,7 +108,7 @@ func markSettled(raw *bolt.Tx, last uint64) error {
 	return flushed(raw, last)
 }
 
-// beginWAL makes the files of a WAL beside a settled file, which says so then.
+// beginWAL creates the files of a WAL beside a settled file, then notes the WAL in the file.
 func (db *DB) beginWAL() error {
 	if err := db.discardWAL(); err != nil {
 		return err
@@ -131,8 +129,8 @@ func (db *DB) beginWAL() error {
 	return nil
 }
 
-// Settle flushes all there is, after which the file is whole alone until the next
-// transaction that writes.
+// Settle flushes all rows. The file is complete without a WAL then, until the next transaction that
+// writes.
 func (db *DB) Settle() error {
 	db.writer.Lock()
 	defer db.writer.Unlock()
@@ -140,14 +138,14 @@ func (db *DB) Settle() error {
 }
 
 const (
-	// settleBytes may be flushed while commits wait, a few milliseconds' worth, and
-	// settleRounds is how often more than that is flushed before, while they go on.
+	// settleBytes may be flushed while commits wait, for some milliseconds. Before, up to settleRounds
+	// flushes run while commits go on.
 	settleBytes  = 256 << 10
 	settleRounds = 8
 )
 
-// Snapshot opens a transaction that reads, of a file that is settled: a copy of it is
-// whole alone. Commits wait for as much to be flushed as was written a moment before.
+// Snapshot opens a read transaction of the settled file, so that a copy of it is complete without a
+// WAL. Commits wait while the last rows are flushed.
 func (db *DB) Snapshot() (*Tx, error) {
 	for range settleRounds {
 		if t := db.Memtables(); t.Active+t.Immutable <= settleBytes {
@@ -165,8 +163,7 @@ func (db *DB) Snapshot() (*Tx, error) {
 	return db.Begin(false)
 }
 
-// Replaces notes that this file will take the place of the one at path, whose WAL is
-// not needed then.
+// Replaces notes that this file is to replace the one at path, whose WAL is not needed then.
 func (db *DB) Replaces(path string) error {
 	var ids []byte
 	for slot := range 2 {
@@ -202,22 +199,21 @@ func readID(path string) (id walID, err error) {
 	return id, err
 }
 
-// clear removes what lies beside a settled file where it is known to be flushed, or
-// holds nothing. The WAL of another file must not be lost.
+// clear removes a WAL beside a settled file if it is flushed or empty. It refuses one of another file.
 func (db *DB) clear() error {
 	left, err := db.leftovers()
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	// That it is settled, or has its name, may be known to the system alone, of a process
-	// that was killed there: after a power cut the WAL would be needed still.
+	// If a process was killed here, the file may be settled or renamed in the page cache alone, and
+	// the WAL would be needed after a power cut.
 	if err := errors.Join(db.raw.Update(func(*bolt.Tx) error { return nil }), syncDir(filepath.Dir(db.path))); err != nil {
 		return fmt.Errorf("make sure that the log is not needed: %w", err)
 	}
 	return db.discardWAL()
 }
 
-// leftovers are the files to be removed.
+// leftovers are the files to remove.
 func (db *DB) leftovers() (paths []string, err error) {
 	if db.raw.IsReadOnly() {
 		return nil, nil

@@ -138,22 +138,16 @@ func (tx *Tx) Rollback() error {
 	return err
 }
 
-// keptWrotes is how many rows there may be room for in what is kept for the next
-// transaction.
-const keptWrotes = 16 << 10
+// maxExpected bounds the list of rows that a transaction begins with.
+const maxExpected = 16 << 10
 
-// end lets the next one write, into the same list. The rows of one that failed do not
-// count: nothing refers to them.
+// end lets the next transaction write. Nothing refers to the rows of one that failed, and they do
+// not count.
 func (tx *Tx) end(committed bool) {
 	if !committed {
 		tx.active.arena.size = tx.version.active.allocated
 	}
-	tx.db.wrotes = nil
-	if cap(tx.wrotes) <= keptWrotes {
-		clear(tx.wrotes)
-		tx.db.wrotes = tx.wrotes[:0]
-	}
-	tx.wrotes = nil
+	tx.db.expected, tx.wrotes = min(len(tx.wrotes), maxExpected), nil
 	tx.db.writer.Unlock()
 }
 
@@ -189,6 +183,7 @@ func (db *DB) commit(tx *Tx) error {
 	if err != nil {
 		return err
 	}
+	defer db.scratch.poison()
 	switch unsure, err := db.wal.append(tx.seq, framed); {
 	case unsure:
 		db.breaks(err)

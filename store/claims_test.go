@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"edda"
+	"edda/store/format"
 )
 
 // A claim that can be seen is found, also the first of its hour, and a moment before
@@ -38,7 +40,7 @@ func TestHoursGoWithTheirClaims(t *testing.T) {
 	same(t, "hours", len(db.hours.now.Load().hours), 3)
 	db.commit(t, Change{Remove: Removal{Claims: ClaimPlace{Hour: noon.Add(2 * time.Hour)}}, Claims: []edda.Claim{claim(1)}})
 	db.commit(t, Change{}) // the hours are looked at behind the answer
-	same(t, "hours that are left", db.hours.now.Load().hours, []uint32{hourOf(noon) + 1, hourOf(noon) + 2})
+	same(t, "hours that are left", db.hours.now.Load().hours, []uint32{format.HourOf(noon) + 1, format.HourOf(noon) + 2})
 	for hour, want := range []bool{false, true, true} {
 		if _, found, err := db.Claim("acme", claim(hour).CommandID); found != want || err != nil {
 			t.Errorf("claim %d: found %v, %v", hour, found, err)
@@ -73,26 +75,26 @@ func TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp(t *testing.T) {
 			if err != nil || got != slices.Contains(found, id) {
 				t.Errorf("%s: %s is found: %v, %v", when, id, got, err)
 			}
-			if got := db.hours.none(commandMillis(id)); got != slices.Contains(unasked, id) {
+			if got := db.hours.recent.lacks(recentOf(id)); got != slices.Contains(unasked, id) {
 				t.Errorf("%s: %s needs no look: %v", when, id, got)
 			}
 		}
 	}
 	check("in a new store", []string{first, second, early, later, strings.ToUpper(second)})
 	db.commit(t, Change{Claims: []edda.Claim{claim(first, noon)}})
-	check("with the first", []string{second, later, strings.ToUpper(second)}, first)
+	check("with the first", []string{second, early, later, strings.ToUpper(second)}, first)
 	db.commit(t, Change{Claims: []edda.Claim{claim(early, noon), claim("c", noon)}})
 	check("with one that is older, and one without a time", []string{second, later, strings.ToUpper(second)}, first, early, "c")
 	db.commit(t, Change{Claims: []edda.Claim{claim(second, noon.Add(-3*time.Hour))}}) // by a clock that was set back
-	check("with the second", []string{later}, first, early, "c", second)
+	check("with the second", []string{later, strings.ToUpper(second)}, first, early, "c", second)
 	db.commit(t, Change{Remove: Removal{Claims: ClaimPlace{Hour: noon.Add(time.Hour)}}})
 	db.commit(t, Change{}) // the hours are looked at behind the answer
-	check("with none any more", []string{later})
+	check("with none any more", []string{later, strings.ToUpper(second)})
 	db.commit(t, Change{Claims: []edda.Claim{claim(first, noon), claim(second, noon)}})
 	db.stop()
 	db = open(t, dir, Options{})
 	check("at the next start", nil, first, second)
-	if _, found, err := db.Claim("acme", commandAt(noon.Add(time.Hour), 5)); found || err != nil || !db.hours.none(commandMillis(commandAt(noon.Add(time.Hour), 5))) {
+	if _, found, err := db.Claim("acme", commandAt(noon.Add(time.Hour), 5)); found || err != nil || !db.hours.recent.lacks(recentOf(commandAt(noon.Add(time.Hour), 5))) {
 		t.Errorf("a command of the next hour: found %v, %v", found, err)
 	}
 	db.commit(t, Change{Claims: []edda.Claim{claim(later, noon.Add(24*time.Hour))}}) // long after it was sent
@@ -114,13 +116,77 @@ func TestClaimsOfAnHourThatWentInTheSameTransaction(t *testing.T) {
 	}
 	tx := must(db.begin(true))
 	defer func() { _ = tx.Rollback() }()
-	if err := db.fill(tx, db.stamp.next(noon), newStaged(db.index), group); err != nil {
+	if err := db.fill(tx, db.stamp.Next(noon), newStaged(db.index), group); err != nil {
 		t.Fatal(err)
 	}
-	hour := tx.Bucket([]byte(bucketClaim)).Bucket(hourKey(hourOf(noon)))
+	hour := tx.Bucket([]byte(format.Claim)).Bucket(format.HourKey(format.HourOf(noon)))
 	for id, there := range map[string]bool{"before": false, "after": true} {
-		if got := hour.Get(texts("acme", id)) != nil; got != there {
+		if got := hour.Get(format.Texts("acme", id)) != nil; got != there {
 			t.Errorf("the claim %s is there: %v", id, got)
 		}
+	}
+}
+
+// TestACommandBetweenThoseThatHaveAClaimIsNotLookedUp, where this process has seen all
+// claims of its time; at the next start it is, and so is one whose claim has gone.
+func TestACommandBetweenThoseThatHaveAClaimIsNotLookedUp(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	early, claimed, same, later := commandAt(noon, 1), commandAt(noon.Add(time.Second), 2), commandAt(noon.Add(time.Second), 3), commandAt(noon.Add(time.Minute), 4)
+	check := func(when string, want map[string]bool) {
+		t.Helper()
+		for _, id := range []string{early, claimed, same, later, "c"} {
+			if got := db.hours.recent.lacks(recentOf(id)); got != want[id] {
+				t.Errorf("%s: %s surely has no claim: %v", when, id, got)
+			}
+			if _, found, err := db.Claim("acme", id); err != nil || found && want[id] {
+				t.Errorf("%s: %s is found: %v, %v", when, id, found, err)
+			}
+		}
+	}
+	check("in a new store", map[string]bool{early: true, claimed: true, same: true, later: true})
+	db.commit(t, Change{Claims: []edda.Claim{
+		{Tenant: "acme", CommandID: claimed, Claimed: noon}, {Tenant: "acme", CommandID: later, Claimed: noon}, {Tenant: "acme", CommandID: "c", Claimed: noon},
+	}})
+	check("with two of them", map[string]bool{early: true, same: true})
+	db.commit(t, Change{Remove: Removal{Claims: ClaimPlace{Hour: noon.Add(time.Hour)}}})
+	check("with none any more", map[string]bool{early: true, same: true})
+	db.commit(t, Change{Claims: []edda.Claim{{Tenant: "acme", CommandID: claimed, Claimed: noon}}})
+	db.stop()
+	db = open(t, dir, Options{})
+	check("at the next start", nil)
+	if next := commandAt(noon.Add(time.Hour), 5); !db.hours.recent.lacks(recentOf(next)) {
+		t.Error("a command of the next hour is looked up")
+	}
+}
+
+// TestNoClaimIsForgotten: it is known of, or whoever asks is told to look, however many
+// there are and in whatever order they come.
+func TestNoClaimIsForgotten(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var c recentClaims
+	var all []string
+	for at := noon; len(all) < 5*maxGeneration; at = at.Add(time.Millisecond) {
+		some := make([]recentCommand, 0, 64)
+		for n := range cap(some) {
+			id := commandAt(at.Add(-time.Duration(random.IntN(500))*time.Millisecond), byte(n))
+			all, some = append(all, id), append(some, recentOf(id))
+		}
+		c.add(some)
+	}
+	for _, id := range all {
+		if c.lacks(recentOf(id)) {
+			t.Fatalf("%s has a claim", id)
+		}
+	}
+	if n := max(len(c.newer.ids), len(c.older.ids)); n > maxGeneration {
+		t.Errorf("%d are kept in a half", n)
+	}
+	last := all[len(all)-1]
+	if other := last[:len(last)-2] + "ff"; !c.lacks(recentOf(other)) {
+		t.Errorf("%s, of the time of the latest, is looked up", other)
+	}
+	if first := all[0][:len(last)-2] + "ff"; c.lacks(recentOf(first)) {
+		t.Errorf("%s, of a time that is forgotten, is not looked up", first)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"edda/store/format"
 )
 
 func TestALookBeginsBehindWhatHasFired(t *testing.T) {
@@ -15,7 +17,7 @@ func TestALookBeginsBehindWhatHasFired(t *testing.T) {
 		got, _, err := db.Due(noon.Add(time.Hour), 1)
 		same(t, "error", err, nil)
 		same(t, "first", got, []Due{want})
-		same(t, "front", db.dues.key, dueKey(want.Time, instanceKey(want.Key)))
+		same(t, "front", db.dues.key, format.DueKey(want.Time, format.InstanceKey(want.Key)))
 	}
 	db.commit(t, Change{Arm: []Due{at(3), at(2), at(5)}})
 	first(at(2))
