@@ -24,27 +24,46 @@ import (
 // of the stage, so that cancelled calls are still settled in order.
 const callsMayEnd = 5 * time.Second
 
-// kinds lists the providers that effects may name.
-func kinds() map[string]effects.Kind {
-	return map[string]effects.Kind{
-		"http": httpeffect.Kind(),
-		"grpc": grpceffect.Kind(),
-		"smtp": smtpeffect.Kind(),
-		"sql":  sqleffect.Kind(),
-		"job":  jobeffect.Kind(),
+// provider is one way to make a call, under its name in the manifests.
+type provider struct {
+	name string
+	kind effects.Kind
+	make func(p *process, guard *dial.Guard) effects.Provider
+}
+
+// providers lists the providers that effects may name.
+func providers() []provider {
+	return []provider{
+		{"http", httpeffect.Kind(), func(p *process, guard *dial.Guard) effects.Provider {
+			return httpeffect.New(httpeffect.Options{Guard: guard, Tracer: p.tracing.provider(), Standard: p.settings.Effects.StandardHTTP})
+		}},
+		{"grpc", grpceffect.Kind(), func(p *process, guard *dial.Guard) effects.Provider {
+			return grpceffect.New(grpceffect.Options{Guard: guard, TracerProvider: p.tracing.provider()})
+		}},
+		{"smtp", smtpeffect.Kind(), func(_ *process, guard *dial.Guard) effects.Provider {
+			return smtpeffect.New(smtpeffect.Options{Guard: guard})
+		}},
+		{"sql", sqleffect.Kind(), func(_ *process, guard *dial.Guard) effects.Provider {
+			return sqleffect.New(sqleffect.Options{Guard: guard})
+		}},
+		{"job", jobeffect.Kind(), func(p *process, _ *dial.Guard) effects.Provider { return jobeffect.New(p.redis) }},
 	}
 }
 
 // compileEffects compiles every effect. Of duplicates, which the parser has reported, it
 // compiles the first.
 func (l *loaded) compileEffects() {
+	kinds := map[string]effects.Kind{}
+	for _, p := range providers() {
+		kinds[p.name] = p.kind
+	}
 	seen := map[string]bool{}
 	for _, m := range l.effectManifests() {
 		if seen[m.Name.Text] {
 			continue
 		}
 		seen[m.Name.Text] = true
-		e, problems := effects.Compile(m, kinds())
+		e, problems := effects.Compile(m, kinds)
 		l.problems = append(l.problems, problems...)
 		if e != nil {
 			l.effects = append(l.effects, e)
@@ -70,12 +89,9 @@ func (p *process) buildEffects(ctx context.Context, l *pipeline) error {
 	if err != nil {
 		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
 	}
-	l.providers = map[string]effects.Provider{
-		"http": httpeffect.New(httpeffect.Options{Guard: guard, Tracer: p.tracing.provider(), Standard: p.settings.Effects.StandardHTTP}),
-		"grpc": grpceffect.New(grpceffect.Options{Guard: guard, TracerProvider: p.tracing.provider()}),
-		"smtp": smtpeffect.New(smtpeffect.Options{Guard: guard}),
-		"sql":  sqleffect.New(sqleffect.Options{Guard: guard}),
-		"job":  jobeffect.New(p.redis),
+	l.providers = map[string]effects.Provider{}
+	for _, one := range providers() {
+		l.providers[one.name] = one.make(p, guard)
 	}
 	l.commands.now.Store(p.commands(l, p.settings.Tenants))
 	o := effects.Options{

@@ -108,9 +108,7 @@ func (p *process) reread() (Config, manifests.Problems) {
 	}
 	var problems manifests.Problems
 	for _, key := range p.settings.differs(c) {
-		if key != "tenants" && key != "manifests" {
-			problems = append(problems, manifests.Problem{Warning: true, Message: key + " changed in the configuration: it takes effect at the next start"})
-		}
+		problems = append(problems, manifests.Problem{Warning: true, Message: key + " changed in the configuration: it takes effect at the next start"})
 	}
 	return c, problems
 }
