@@ -75,7 +75,11 @@ func TestAURLToListenOnNamesTheVariableOfCallers(t *testing.T) {
 // TestEveryFlagOfRunSetsAKey: a flag without a key would be taken and do nothing.
 func TestEveryFlagOfRunSetsAKey(t *testing.T) {
 	term := &terminal{}
-	plain, err := node.Defaults().YAML()
+	defaults, err := term.loadConfig("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := defaults.YAML()
 	if err != nil {
 		t.Fatal(err)
 	}
