@@ -112,3 +112,19 @@ func (t *terminal) printResult(m *manifests.Saga, r saga.TestResult, verbose boo
 		fmt.Fprintf(t.out, "ok   %s: %s\n", r.Saga, r.Name)
 	}
 }
+
+func (t *terminal) schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of manifests, for editors",
+		Example: "  edda schema > edda.schema.json\n  # then, on the first line of a manifest:\n  # yaml-language-server: $schema=edda.schema.json",
+		Args:    args(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			text, err := manifests.Schema()
+			if err != nil {
+				return fmt.Errorf("schema: %w", err)
+			}
+			_, err = t.out.Write(text)
+			return err
+		},
+	}
+}

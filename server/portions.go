@@ -48,7 +48,7 @@ type LetterFailure struct {
 
 type portionInput struct {
 	TenantInput
-	Actor
+	Operator
 	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"100" doc:"at most so many letters in this call"`
 	After string `query:"after" doc:"next of the portion before"`
 	DeadFilter
@@ -191,7 +191,7 @@ func (p *portion) mayGoOn(ctx context.Context, began time.Time) error {
 func (p *portion) one(ctx context.Context, d edda.DeadLetter) error {
 	ctx, cancel := context.WithTimeout(ctx, p.options.CommitWait)
 	defer cancel()
-	in := &letterInput{LetterInput: LetterInput{TenantInput: p.in.TenantInput, ID: d.ID}, Actor: p.in.Actor}
+	in := &letterInput{LetterInput: LetterInput{TenantInput: p.in.TenantInput, ID: d.ID}, Operator: p.in.Operator}
 	if p.verb == edda.VerbSkip {
 		switch holds, _, err := p.holding(d); {
 		case err != nil:
