@@ -9,9 +9,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"edda/internal/files"
 )
 
 // Entry is one entry of a book: a token by its hash, or a client certificate by a
@@ -188,3 +191,32 @@ func Remove(text []byte, name string) ([]byte, error) {
 	}
 	return yaml.Marshal(&doc)
 }
+
+// Tokens holds the book of a file as it was last read. It is safe for concurrent use.
+type Tokens struct {
+	path string
+	now  atomic.Pointer[Book]
+}
+
+// Open reads the book from a file.
+func Open(path string) (*Tokens, error) {
+	t := &Tokens{path: path}
+	return t, t.Reload()
+}
+
+// Reload reads the file again. If it fails, the previous book stays in use.
+func (t *Tokens) Reload() error {
+	text, err := files.Read(t.path, maxBook)
+	if err != nil {
+		return fmt.Errorf("tokens: %w", err)
+	}
+	b, err := Parse(text)
+	if err != nil {
+		return fmt.Errorf("tokens: %s: %w", t.path, err)
+	}
+	t.now.Store(b)
+	return nil
+}
+
+// Book returns the current book.
+func (t *Tokens) Book() *Book { return t.now.Load() }

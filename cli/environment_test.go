@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"edda/node"
 )
 
@@ -68,4 +70,38 @@ func TestAURLToListenOnNamesTheVariableOfCallers(t *testing.T) {
 	if code, _, said := shell(t, nil, "run", dir, "--data", t.TempDir(), "--addr", "https://edda.internal:8700"); code != exitUsage || !strings.Contains(said, flag) {
 		t.Errorf("%d %s", code, said)
 	}
+}
+
+// TestEveryFlagOfRunSetsAKey: a flag without a key would be taken and do nothing.
+func TestEveryFlagOfRunSetsAKey(t *testing.T) {
+	term := &terminal{}
+	defaults, err := term.loadConfig("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := defaults.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]string{"role": "saga", "mycelium-protocol": "rest", "tenants": "acme", "api-http-ip": "127.0.0.2", "api-ws-ip": "127.0.0.2"}
+	term.runCommand().Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name == "config" {
+			return
+		}
+		flags := term.runCommand().Flags()
+		value := values[f.Name]
+		if value == "" {
+			value = map[string]string{"bool": "true", "int": "7", "string": "x"}[f.Value.Type()]
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			t.Fatal(err)
+		}
+		c, err := term.loadConfig("", flags)
+		if err != nil {
+			t.Fatalf("--%s %s: %v", f.Name, value, err)
+		}
+		if text, err := c.YAML(); err != nil || string(text) == string(plain) {
+			t.Errorf("--%s %s changes nothing: %v", f.Name, value, err)
+		}
+	})
 }

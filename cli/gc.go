@@ -32,7 +32,7 @@ by itself once an hour. On a store that a process holds, that process does it.`,
 				}
 			}
 			r, err := either(cmd.Context(), v, true, "/admin/gc?"+q.Encode(), func(ctx context.Context, db *openedStore) (retention.Report, error) {
-				return db.maintenance.Collect(ctx, server.Collect{Actor: v.actor(), DryRun: dry, TrustClock: trust}, v.progress)
+				return db.maintenance.Collect(ctx, server.Collect{Operator: v.actor(), DryRun: dry, TrustClock: trust}, v.progress)
 			})
 			if err != nil {
 				return err

@@ -170,11 +170,11 @@ func (s *canvas) draw(picture string, final bool) {
 	fmt.Fprint(s.out, picture)
 }
 
-// mark is how a node's status is drawn.
-type mark struct{ sign, color string }
+// nodeMark is how a node's status is drawn.
+type nodeMark struct{ sign, color string }
 
-func marks() map[hero.NodeStatus]mark {
-	return map[hero.NodeStatus]mark{
+func marks() map[hero.NodeStatus]nodeMark {
+	return map[hero.NodeStatus]nodeMark{
 		hero.NodePending: {"·", "2"}, hero.NodeReady: {"○", "33"}, hero.NodeDispatched: {"▷", "36"}, hero.NodeRunning: {"▶", "36;1"},
 		hero.NodeCompleted: {"✔", "32"}, hero.NodeFailed: {"✘", "31;1"}, hero.NodeCancelled: {"⊘", "2"},
 	}
@@ -223,7 +223,7 @@ func drawFlow(g flow.Graph, f hero.Flow, color bool) string {
 }
 
 func drawNode(w io.Writer, n flow.GraphNode, names nodeNames, color bool) {
-	m := cmp.Or(marks()[n.NodeStatus], mark{"?", "0"})
+	m := cmp.Or(marks()[n.NodeStatus], nodeMark{"?", "0"})
 	text := m.sign + " " + names.of(n.ID)
 	if color {
 		text = "\x1b[" + m.color + "m" + text + "\x1b[0m"

@@ -3,6 +3,8 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,5 +46,33 @@ func TestAListWithoutIDsRefusesToPrintThem(t *testing.T) {
 	err := audits().print(&terminal{out: &out}, outputIDs, nil, []store.Audit{{By: "ann", Verb: "drop"}})
 	if _, usage := errors.AsType[*usageError](err); !usage || out.Len() > 0 {
 		t.Errorf("%v, %q", err, out.String())
+	}
+}
+
+// TestEveryFieldOfAnInstanceHasAColumn fails where the server sends a field that the table does not
+// show. Add a column, or list the field as one that only -o json has.
+func TestEveryFieldOfAnInstanceHasAColumn(t *testing.T) {
+	onlyJSON := []string{"Tenant", "Version", "Generation", "Started", "Ended"}
+	cells := func(i server.InstanceSummary) (out []string) {
+		for _, c := range instances().columns {
+			out = append(out, c.of(i))
+		}
+		return out
+	}
+	fields := reflect.TypeFor[server.InstanceSummary]()
+	for n := range fields.NumField() {
+		var i server.InstanceSummary
+		switch f := reflect.ValueOf(&i).Elem().Field(n); f.Kind() {
+		case reflect.String:
+			f.SetString("x")
+		case reflect.Int:
+			f.SetInt(7)
+		default:
+			f.Set(reflect.ValueOf(time.Now()))
+		}
+		name := fields.Field(n).Name
+		if shown := !slices.Equal(cells(i), cells(server.InstanceSummary{})); shown == slices.Contains(onlyJSON, name) {
+			t.Errorf("%s: shown %t, and listed as one that only -o json has: %t", name, shown, !shown)
+		}
 	}
 }

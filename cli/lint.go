@@ -112,3 +112,15 @@ func (t *terminal) printResult(m *manifests.Saga, r saga.TestResult, verbose boo
 		fmt.Fprintf(t.out, "ok   %s: %s\n", r.Saga, r.Name)
 	}
 }
+
+func (t *terminal) schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of manifests, for editors",
+		Example: "  edda schema > edda.schema.json\n  # then, on the first line of a manifest:\n  # yaml-language-server: $schema=edda.schema.json",
+		Args:    args(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := t.out.Write(manifests.Schema())
+			return err
+		},
+	}
+}

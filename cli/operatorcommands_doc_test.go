@@ -2,8 +2,12 @@ package cli
 
 import (
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"edda"
 )
 
 // TestTheManualShowsWhatActsNeed: each act of an operator stands in "Act" with
@@ -43,4 +47,25 @@ func lineOf(text, verb string) string {
 		}
 	}
 	return ""
+}
+
+// TestTheManualListsEveryDeadReason: the table says what a redrive does for each reason.
+func TestTheManualListsEveryDeadReason(t *testing.T) {
+	page, err := os.ReadFile("../docs/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "\n| reason | what died | redrive |\n")
+	text, _, _ = strings.Cut(text, "\n\n")
+	var listed []string
+	for row := range strings.Lines(text) {
+		if cells := strings.Split(row, "|"); len(cells) > 2 {
+			for _, m := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(cells[1], -1) {
+				listed = append(listed, m[1])
+			}
+		}
+	}
+	if want := slices.Sorted(slices.Values(edda.DeadReasons)); !slices.Equal(want, slices.Sorted(slices.Values(listed))) {
+		t.Errorf("the table has %v, want %v", listed, want)
+	}
 }

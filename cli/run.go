@@ -1,9 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"edda/manifests"
 	"edda/node"
@@ -66,9 +72,86 @@ func (t *terminal) serve(ctx context.Context, s node.Settings, ready func(node.R
 	}
 	attached := isTerminal(t.in)
 	s.Env, s.Build = t.getenv, t.build()
-	return node.Run(ctx, s, node.Host{
+	return node.Run(ctx, s, node.Hooks{
 		Log: log, Ready: ready,
 		Problems: func(ps manifests.Problems) { t.printProblems(ps, t.err) },
 		Detached: func() bool { return attached && !isTerminal(t.in) },
 	})
+}
+
+// others lists variables with the prefix EDDA_ that are no settings.
+func others() []string {
+	return []string{envConfig, envURL, "EDDA_TENANT", "EDDA_REDIS", "EDDA_HERO_LOGS", envToken, envTokenFile, envCA, envCert, envKey}
+}
+
+// envConfig names the configuration file.
+const envConfig = "EDDA_CONFIG"
+
+// loadConfig merges the file, the environment and the given flags.
+func (t *terminal) loadConfig(file string, flags *pflag.FlagSet) (node.Config, error) {
+	return node.Load(node.Sources{File: cmp.Or(file, t.getenv(envConfig)), Environ: t.env, Flags: flags, Others: others()})
+}
+
+func (t *terminal) configCommand() *cobra.Command {
+	var file string
+	noun := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: noun, RunE: help}
+	view := &cobra.Command{
+		Use: "view", Short: "Show what edda run would use, from file, environment and defaults", Args: args(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			c, err := t.loadConfig(file, nil)
+			if err != nil {
+				return err
+			}
+			text, err := c.YAML()
+			if err != nil {
+				return err
+			}
+			_, err = t.out.Write(text)
+			return err
+		},
+	}
+	view.Flags().StringVar(&file, "config", "", "configuration file ("+envConfig+")")
+	noun.AddCommand(view)
+	return noun
+}
+
+// logger makes a logger that writes JSON, or readable lines on a terminal.
+func (t *terminal) logger(level string, human bool) (*zap.Logger, error) {
+	l, err := zapcore.ParseLevel(level)
+	if err != nil {
+		return nil, usagef("log level %q: want debug, info, warn or error", level)
+	}
+	out := zapcore.Lock(zapcore.AddSync(t.err))
+	c := zap.NewProductionEncoderConfig()
+	c.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	if !human {
+		return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(c), out, l)), nil
+	}
+	c.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+	c.EncodeLevel = zapcore.LowercaseLevelEncoder
+	if t.color(t.err) {
+		c.EncodeLevel = zapcore.LowercaseColorLevelEncoder
+	}
+	c.ConsoleSeparator = "  "
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(c), out, l)), nil
+}
+
+// fewWarnings bounds the warnings that a start or a reload prints. The others are counted.
+const fewWarnings = 3
+
+// printProblems prints all errors, or the first warnings if there are no errors. It returns
+// whether there are errors.
+func (t *terminal) printProblems(ps manifests.Problems, w io.Writer) bool {
+	if ps.Failed() {
+		onlyErrors(ps).Print(w, t.color(w))
+		return true
+	}
+	if len(ps) == 0 {
+		return false
+	}
+	ps[:min(len(ps), fewWarnings)].Print(w, t.color(w))
+	if len(ps) > fewWarnings {
+		fmt.Fprintf(w, "edda: %d more warnings in the manifests; edda lint shows them\n", len(ps)-fewWarnings)
+	}
+	return false
 }

@@ -160,8 +160,8 @@ func (v *storeVerb) holder(ctx context.Context, dir string) error {
 }
 
 // actor returns the actor for the audit if this command holds the store.
-func (v *storeVerb) actor() server.Actor {
-	return server.Actor{By: cmp.Or(v.by, v.term.getenv("USER"), osUser()), Why: v.why}
+func (v *storeVerb) actor() server.Operator {
+	return server.Operator{By: cmp.Or(v.by, v.term.getenv("USER"), osUser()), Why: v.why}
 }
 
 // begin makes a call without a timeout and returns the response.

@@ -14,15 +14,14 @@ import (
 	"edda/engine"
 	"edda/manifests"
 	"edda/server"
-	"edda/store"
 	"edda/stream"
 )
 
 // This file implements the interfaces of the HTTP server.
 
 // Status returns the status of the components.
-func (p *process) Status(ctx context.Context) server.Status {
-	s := server.Status{Stuck: p.liveness.stuck(), Components: map[string]server.ComponentStatus{}}
+func (p *process) Status(ctx context.Context) server.ProcessStatus {
+	s := server.ProcessStatus{Stuck: p.liveness.stuck(), Components: map[string]server.ComponentStatus{}}
 	l := p.pipeline.Load()
 	s.Components["storage"] = component(p.storage(l))
 	p.heroHealth(ctx, s.Components)
@@ -79,7 +78,7 @@ func (p *process) jetstreamState(l *pipeline) error {
 }
 
 // Drain begins the staged stop. A failure to write the audit does not delay the stop.
-func (p *process) Drain(ctx context.Context, who server.Actor) server.Drain {
+func (p *process) Drain(ctx context.Context, who server.Operator) server.Drain {
 	if p.draining.CompareAndSwap(false, true) {
 		p.audited(ctx, who, edda.ActDrain, "a staged stop begins")
 	}
@@ -95,46 +94,13 @@ const auditWithin = 5 * time.Second
 
 // audited writes the audit entry of a command on the process. If that fails, it logs the
 // entry.
-func (p *process) audited(ctx context.Context, who server.Actor, verb, detail string) {
+func (p *process) audited(ctx context.Context, who server.Operator, verb, detail string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditWithin)
 	defer cancel()
 	if err := p.maintenance.Audit(ctx, who, verb, detail); err != nil {
 		p.log.Error("the audit of an act cannot be written", zap.String("act", verb), zap.String("detail", detail),
 			zap.String("by", who.By), zap.String("why", who.Why), zap.Error(err))
 	}
-}
-
-// Cell loads the cell of one key.
-func (p *process) Cell(k edda.Key) (edda.Cell, error) {
-	v, err := p.db.View()
-	if err != nil {
-		return edda.Cell{}, err
-	}
-	defer v.Close()
-	return v.Cell(k)
-}
-
-// Instances lists instances in key order.
-func (p *process) Instances(q store.Query) ([]edda.Instance, error) { return p.db.Instances(q) }
-
-// History lists the transitions of one key.
-func (p *process) History(k edda.Key, place string, limit int) ([]store.Record, string, error) {
-	return p.db.HistoryFrom(k, place, limit)
-}
-
-// HeldKeys lists the keys that a poison event holds.
-func (p *process) HeldKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error) {
-	return p.db.HeldKeys(tenant, saga, after, limit)
-}
-
-// ParkedKeys lists the keys with parked events.
-func (p *process) ParkedKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error) {
-	return p.db.ParkedKeys(tenant, saga, after, limit)
-}
-
-// AuditsOf lists a tenant's audit entries.
-func (p *process) AuditsOf(q store.AuditQuery) ([]store.Audit, string, error) {
-	return p.db.AuditsOf(q)
 }
 
 // errNoPipeline refuses calls that need the streams before JetStream is reached.

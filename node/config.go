@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -19,14 +17,17 @@ import (
 	"edda/stream/wire"
 )
 
-// Config is the configuration of a process. [Defaults] and [Load] make one.
+// Config is the configuration of a process. [Defaults] and [Load] make one. The tags of a field
+// say all that its place in the struct does not: koanf its key in the file and, in upper case, in
+// the variable; flag the flags that set it; secret that config view masks it; reload that a reload
+// applies it, and not only the next start.
 type Config struct {
-	Addr       string           `koanf:"addr"`
-	ProbeAddr  string           `koanf:"probe_addr"`
-	Data       string           `koanf:"data"`
-	Manifests  []string         `koanf:"manifests"`
-	Role       string           `koanf:"role"`
-	Tenants    []string         `koanf:"tenants"`
+	Addr       string           `koanf:"addr" flag:"addr"`
+	ProbeAddr  string           `koanf:"probe_addr" flag:"probe-addr"`
+	Data       string           `koanf:"data" flag:"data"`
+	Manifests  []string         `koanf:"manifests" reload:"yes"`
+	Role       string           `koanf:"role" flag:"role"`
+	Tenants    []string         `koanf:"tenants" flag:"tenants" reload:"yes"`
 	Tenancy    tenancyConfig    `koanf:"tenancy"`
 	Tokens     tokensConfig     `koanf:"tokens"`
 	TLS        tlsConfig        `koanf:"tls"`
@@ -43,9 +44,9 @@ type Config struct {
 	Hero       heroConfig       `koanf:"hero"`
 	Log        logConfig        `koanf:"log"`
 	// AcceptStreamLoss continues although a stream lost messages after the checkpoint.
-	AcceptStreamLoss bool `koanf:"accept_stream_loss"`
+	AcceptStreamLoss bool `koanf:"accept_stream_loss" flag:"accept-stream-loss"`
 	// AdoptEmpty takes over tenants of another store, without their instances.
-	AdoptEmpty bool `koanf:"adopt_empty"`
+	AdoptEmpty bool `koanf:"adopt_empty" flag:"adopt-empty"`
 }
 
 type tenancyConfig struct {
@@ -54,14 +55,14 @@ type tenancyConfig struct {
 
 // tokensConfig names the token book. Without one everyone may call, on loopback only.
 type tokensConfig struct {
-	File string `koanf:"file"`
+	File string `koanf:"file" flag:"tokens"`
 }
 
 // tlsConfig is the TLS configuration of the HTTP server.
 type tlsConfig struct {
-	Cert     string `koanf:"cert"`
-	Key      string `koanf:"key"`
-	ClientCA string `koanf:"client_ca"`
+	Cert     string `koanf:"cert" flag:"tls-cert"`
+	Key      string `koanf:"key" flag:"tls-key"`
+	ClientCA string `koanf:"client_ca" flag:"tls-client-ca"`
 	// Elsewhere says that a proxy or a mesh in front terminates TLS.
 	Elsewhere bool `koanf:"elsewhere"`
 }
@@ -73,13 +74,13 @@ type encryptionConfig struct {
 
 // natsConfig has the settings of the nats CLI. NATS_* variables fill empty ones.
 type natsConfig struct {
-	URL      string `koanf:"url"`
-	Context  string `koanf:"context"`
+	URL      string `koanf:"url" flag:"nats-url"`
+	Context  string `koanf:"context" flag:"nats-context"`
 	Creds    string `koanf:"creds"`
 	NKey     string `koanf:"nkey"`
 	User     string `koanf:"user"`
-	Password string `koanf:"password"`
-	Token    string `koanf:"token"`
+	Password string `koanf:"password" secret:"yes"`
+	Token    string `koanf:"token" secret:"yes"`
 	Cert     string `koanf:"cert"`
 	Key      string `koanf:"key"`
 	CA       string `koanf:"ca"`
@@ -98,7 +99,7 @@ type streamsConfig struct {
 }
 
 type gatewayConfig struct {
-	URL       string        `koanf:"url"`
+	URL       string        `koanf:"url" flag:"gateway"`
 	Path      string        `koanf:"path"`
 	TokenFile string        `koanf:"token_file"`
 	Timeout   time.Duration `koanf:"timeout"`
@@ -166,11 +167,6 @@ func Defaults() Config {
 	}
 }
 
-// masked lists the settings that config view never shows.
-func masked() []string {
-	return []string{"nats.password", "nats.token", "redis.url", "hero.supervisor.secret"}
-}
-
 // DefaultAddr is the default address of the HTTP server.
 const DefaultAddr = "127.0.0.1:8700"
 
@@ -205,12 +201,12 @@ func (c Config) validate() error {
 	return errors.Join(c.Effects.validate(), c.Retention.validate())
 }
 
-// differs names the settings of the first level that differ.
+// differs names the settings of the first level that differ and that a reload does not apply.
 func (c Config) differs(other Config) []string {
 	var out []string
 	theirs := reflect.ValueOf(other)
 	for f, mine := range reflect.ValueOf(c).Fields() {
-		if !reflect.DeepEqual(mine.Interface(), theirs.FieldByIndex(f.Index).Interface()) {
+		if f.Tag.Get("reload") == "" && !reflect.DeepEqual(mine.Interface(), theirs.FieldByIndex(f.Index).Interface()) {
 			out = append(out, f.Tag.Get("koanf"))
 		}
 	}
@@ -219,7 +215,7 @@ func (c Config) differs(other Config) []string {
 
 // YAML returns the configuration in the form of its file, with secrets masked.
 func (c Config) YAML() ([]byte, error) {
-	text, err := yaml.Marshal(plain(reflect.ValueOf(c), ""))
+	text, err := yaml.Marshal(plain(reflect.ValueOf(c)))
 	if err != nil {
 		return nil, fmt.Errorf("print configuration: %w", err)
 	}
@@ -227,23 +223,16 @@ func (c Config) YAML() ([]byte, error) {
 }
 
 // plain converts a configuration to the form of a file, with secrets masked.
-func plain(v reflect.Value, prefix string) any {
+func plain(v reflect.Value) any {
 	switch x := v.Interface().(type) {
 	case time.Duration:
 		return x.String()
-	case map[string][]string:
-		return x
 	case map[string]time.Duration:
 		out := map[string]string{}
 		for name, d := range x {
 			out[name] = d.String()
 		}
 		return out
-	case string:
-		if x != "" && slices.Contains(masked(), strings.TrimSuffix(prefix, ".")) {
-			return "(set, not shown)"
-		}
-		return x
 	}
 	if v.Kind() != reflect.Struct {
 		return v.Interface()
@@ -251,7 +240,9 @@ func plain(v reflect.Value, prefix string) any {
 	out := map[string]any{}
 	for f, field := range v.Fields() {
 		key := f.Tag.Get("koanf")
-		out[key] = plain(field, prefix+key+".")
+		if out[key] = plain(field); f.Tag.Get("secret") != "" && !field.IsZero() {
+			out[key] = "(set, not shown)"
+		}
 	}
 	return out
 }

@@ -3,29 +3,11 @@ package node
 import (
 	"maps"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
-
-// configKeys are the keys that a config file may have, below a prefix.
-func configKeys(t reflect.Type, prefix string) (keys []string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		key := f.Tag.Get("koanf")
-		if key == "" || key == "-" {
-			continue
-		}
-		if key = prefix + key; f.Type.Kind() == reflect.Struct {
-			keys = append(keys, configKeys(f.Type, key+".")...)
-			continue
-		}
-		keys = append(keys, key)
-	}
-	return keys
-}
 
 // documented are the keys in the first column of the table of keys: `tls.cert`, `.key` are two.
 func documented(t *testing.T) map[string]bool {
@@ -60,7 +42,7 @@ func documented(t *testing.T) map[string]bool {
 }
 
 func TestTheManualListsEveryKey(t *testing.T) {
-	listed, there := documented(t), configKeys(reflect.TypeFor[Config](), "")
+	listed, there := documented(t), keys()
 	if len(there) < 60 {
 		t.Fatalf("the config has only the keys %v", there)
 	}

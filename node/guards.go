@@ -1,18 +1,21 @@
 package node
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 
 	"go.uber.org/zap"
 
 	"edda/access"
+	"edda/internal/files"
 	"edda/server"
 )
 
 // guards are the token book and the TLS certificates of the server. Either may be nil.
 type guards struct {
-	tokens       *access.Keeper
+	tokens       *access.Tokens
 	certificates *server.Certificates
 }
 
@@ -51,4 +54,32 @@ func kept(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w; the file of before stays in force", err)
+}
+
+// ClientTLS loads a client certificate and the trusted authorities; nil if neither is
+// configured.
+func ClientTLS(cert, key, ca string) (*tls.Config, error) {
+	if cert == "" && key == "" && ca == "" {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cert != "" || key != "" {
+		pair, err := files.KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	if ca == "" {
+		return c, nil
+	}
+	pem, err := files.Read(ca, files.Most)
+	if err != nil {
+		return nil, fmt.Errorf("authorities: %w", err)
+	}
+	c.RootCAs = x509.NewCertPool()
+	if !c.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, errors.New("authorities: no certificate in " + ca)
+	}
+	return c, nil
 }

@@ -42,7 +42,7 @@ func (p *process) reloadOnHangup(ctx context.Context, signals <-chan os.Signal, 
 }
 
 func (p *process) hungUp(ctx context.Context) {
-	r, err := p.Reload(ctx, server.ReloadOrder{Actor: server.Actor{By: "SIGHUP"}})
+	r, err := p.Reload(ctx, server.ReloadOrder{Operator: server.Operator{By: "SIGHUP"}})
 	if err != nil {
 		p.log.Error("SIGHUP: nothing was reloaded; what ran before runs on", zap.Error(err))
 		return

@@ -15,8 +15,8 @@ import (
 
 // redisConfig is where Redis is: for messages of sagas and for the Hero systems.
 type redisConfig struct {
-	URL  string `koanf:"url"`  // redis://, or rediss:// with user and password
-	Addr string `koanf:"addr"` // host:port, where no URL is needed
+	URL  string `koanf:"url" flag:"redis,redis-url" secret:"yes"` // redis://, or rediss:// with user and password
+	Addr string `koanf:"addr" flag:"redis-addr"`                  // host:port, where no URL is needed
 	CA   string `koanf:"ca"`
 	Cert string `koanf:"cert"`
 	Key  string `koanf:"key"`
@@ -36,10 +36,10 @@ type heroConfig struct {
 
 // heroAPIConfig is where the coordinator's methods are served.
 type heroAPIConfig struct {
-	HTTPIP   string `koanf:"http_ip"`
-	HTTPPort int    `koanf:"http_port"`
-	WSIP     string `koanf:"ws_ip"`
-	WSPort   int    `koanf:"ws_port"`
+	HTTPIP   string `koanf:"http_ip" flag:"api-http-ip"`
+	HTTPPort int    `koanf:"http_port" flag:"api-http-port"`
+	WSIP     string `koanf:"ws_ip" flag:"api-ws-ip"`
+	WSPort   int    `koanf:"ws_port" flag:"api-ws-port"`
 	// Tokens is a file of "sha256:… actor" lines; without it callers are believed,
 	// and the server listens on loopback only.
 	Tokens string `koanf:"tokens"`
@@ -48,10 +48,10 @@ type heroAPIConfig struct {
 // myceliumConfig is where Mycelium's message API is.
 type myceliumConfig struct {
 	Enabled  bool   `koanf:"enabled"`
-	URL      string `koanf:"url"`
-	IP       string `koanf:"ip"`
-	Port     int    `koanf:"port"`
-	Protocol string `koanf:"protocol"` // rpc or rest
+	URL      string `koanf:"url" flag:"mycelium-url"`
+	IP       string `koanf:"ip" flag:"mycelium-ip"`
+	Port     int    `koanf:"port" flag:"mycelium-port"`
+	Protocol string `koanf:"protocol" flag:"mycelium-protocol"` // rpc or rest
 }
 
 // runnerConfig is how scripts are run.
@@ -82,8 +82,8 @@ type runnerConfig struct {
 
 // supervisorConfig is where the role runner serves the supervisor's API.
 type supervisorConfig struct {
-	Addr   string `koanf:"addr"`   // of HTTP; empty: none
-	Secret string `koanf:"secret"` // what callers must know
+	Addr   string `koanf:"addr"`                // of HTTP; empty: none
+	Secret string `koanf:"secret" secret:"yes"` // what callers must know
 }
 
 // The ports of Mycelium's API, JSON-RPC and REST.
@@ -108,18 +108,6 @@ func heroDefaults() heroConfig {
 		API:      heroAPIConfig{HTTPIP: loopback, HTTPPort: defaultAPIPort, WSIP: loopback, WSPort: defaultWSPort},
 		Mycelium: myceliumConfig{Enabled: true, IP: loopback, Protocol: protocolRPC},
 		Runner:   runnerConfig{ID: 1, LogRotations: script.DefaultLogRotations, LogFiles: script.DefaultLogFiles, LogAge: script.DefaultLogAge},
-	}
-}
-
-// heroFlags are the flags of the Hero systems, by the names that the original
-// has, and the settings that they are for.
-func heroFlags() map[string]string {
-	return map[string]string{
-		"redis": "redis.url", "redis-url": "redis.url", "redis-addr": "redis.addr",
-		"api-http-ip": "hero.api.http_ip", "api-http-port": "hero.api.http_port",
-		"api-ws-ip": "hero.api.ws_ip", "api-ws-port": "hero.api.ws_port",
-		"mycelium-ip": "hero.mycelium.ip", "mycelium-port": "hero.mycelium.port", "mycelium-url": "hero.mycelium.url",
-		"mycelium-protocol": "hero.mycelium.protocol",
 	}
 }
 

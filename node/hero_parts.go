@@ -87,7 +87,7 @@ func (p *process) buildCoordinator() error {
 		p.log.Warn("hero.api.tokens has tokens in plain text, which whoever reads the file can use: that is for development; edda token create --actor N makes lines with hashes",
 			zap.String("file", p.settings.Hero.API.Tokens), zap.Int("plain", n))
 	}
-	h.flows = flowsaga.NewClient(p.settings.tenantOfFlows(), p, p, func(err error) bool { return errors.Is(err, server.ErrDuplicate) })
+	h.flows = flowsaga.NewClient(p.settings.tenantOfFlows(), p, p.db, func(err error) bool { return errors.Is(err, server.ErrDuplicate) })
 	h.coordinator, err = coordinator.New(p.redis, h.flows, coordinator.Options{
 		HTTPAddr: p.settings.Hero.API.httpAddr(), WSAddr: p.settings.Hero.API.wsAddr(), Tokens: tokens.plain, Hashes: tokens.hashes,
 		Secrets: p.settings.Hero.Runner.Secrets, ScriptTypes: p.scriptTypes(), Mycelium: h.mesh.check, Version: p.settings.Build.Version,

@@ -118,7 +118,7 @@ func (p *process) ledgerRemade(ctx context.Context) {
 	const what = "bucket " + kv.LedgerBucket + " was gone and was made again: a command sent before counts as unknown, unless it is done; at_most_once is not called for it"
 	p.log.Error("the effect ledger was lost", zap.String("what", what))
 	p.remade.Inc()
-	p.audited(ctx, server.Actor{By: "edda"}, "remake", what)
+	p.audited(ctx, server.Operator{By: "edda"}, "remake", what)
 }
 
 // home identifies the store and its place. A copy elsewhere has another home, because its

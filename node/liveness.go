@@ -27,28 +27,28 @@ const (
 // liveness checks the loops that all progress depends on. It is safe for concurrent use.
 // None of the loops waits for NATS.
 type liveness struct {
-	loops []loop
+	loops []checkedLoop
 
 	mu    sync.Mutex           // guards asked
 	asked map[string]time.Time // start of the unanswered check of each loop
 }
 
-// loop is one checked loop. ask returns when the loop has handled the check; an error is
+// checkedLoop is one checked loop. ask returns when the loop has handled the check; an error is
 // an answer too.
-type loop struct {
+type checkedLoop struct {
 	name string
 	ask  func(context.Context) error
 }
 
-func newLiveness(loops ...loop) *liveness {
+func newLiveness(loops ...checkedLoop) *liveness {
 	return &liveness{loops: loops, asked: map[string]time.Time{}}
 }
 
 // loops lists the checked loops: the committer and, in a saga process, the evaluator.
-func (p *process) loops() []loop {
-	loops := []loop{{"the committer", func(ctx context.Context) error { return p.db.Commit(ctx, store.Change{}) }}}
+func (p *process) loops() []checkedLoop {
+	loops := []checkedLoop{{"the committer", func(ctx context.Context) error { return p.db.Commit(ctx, store.Change{}) }}}
 	if p.settings.sagas() {
-		loops = append(loops, loop{"the evaluator", func(ctx context.Context) error {
+		loops = append(loops, checkedLoop{"the evaluator", func(ctx context.Context) error {
 			l := p.pipeline.Load()
 			if l == nil {
 				return nil // the engine has not started
@@ -68,7 +68,7 @@ func (p *liveness) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (p *liveness) beat(ctx context.Context, l loop) {
+func (p *liveness) beat(ctx context.Context, l checkedLoop) {
 	for backoff.Wait(ctx, beatEvery) == nil {
 		p.owes(l.name, true)
 		_ = l.ask(ctx) // any answer counts; /health reports errors

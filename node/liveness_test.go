@@ -12,8 +12,8 @@ func TestALoopThatDoesNotTurnIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
 		p := newLiveness(
-			loop{"the committer", func(context.Context) error { <-free; return nil }},
-			loop{"the evaluator", func(context.Context) error { return context.Canceled }}, // an error is an answer
+			checkedLoop{"the committer", func(context.Context) error { <-free; return nil }},
+			checkedLoop{"the evaluator", func(context.Context) error { return context.Canceled }}, // an error is an answer
 		)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

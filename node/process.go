@@ -146,7 +146,7 @@ func (p *process) listen() error {
 		Tokens:   p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: p.settings.Build, Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled,
-		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p, Maintenance: p, Replays: p.replaysServed(),
+		Process: p, DeadLetters: p, Inbox: p, Maintenance: p, Replays: p.replaysServed(),
 	})
 	if err != nil {
 		return &ConfigError{p.settings.callersVariable(err)}
@@ -244,7 +244,7 @@ func (p *process) sagaParts() []lifecycle.Part {
 // announced announces that all parts have started.
 func (p *process) announced(ctx context.Context) error {
 	if cut := p.db.CutWAL(); cut != "" {
-		p.audited(ctx, server.Actor{By: "edda"}, "open", cut)
+		p.audited(ctx, server.Operator{By: "edda"}, "open", cut)
 	}
 	if p.announce != nil {
 		p.announce()

@@ -23,7 +23,7 @@ func (p *process) Reload(ctx context.Context, q server.ReloadOrder) (server.Relo
 	if q.SkipTests {
 		check = testsSkipped
 	}
-	problems, kept, err := p.reload(ctx, q.Actor, check)
+	problems, kept, err := p.reload(ctx, q.Operator, check)
 	out := server.Reload{Problems: problemsOf(problems)}
 	if kept != nil {
 		out.Kept = kept.Error()
@@ -40,7 +40,7 @@ func (p *process) Reload(ctx context.Context, q server.ReloadOrder) (server.Relo
 // reload reloads the tokens, the certificates and the manifests independently, because a
 // revoked token must not stay valid when a manifest has an error. kept says which of the
 // first two could not be reloaded, and why.
-func (p *process) reload(ctx context.Context, who server.Actor, check testCheck) (problems manifests.Problems, kept, err error) {
+func (p *process) reload(ctx context.Context, who server.Operator, check testCheck) (problems manifests.Problems, kept, err error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
 	before := p.running()
@@ -108,9 +108,7 @@ func (p *process) reread() (Config, manifests.Problems) {
 	}
 	var problems manifests.Problems
 	for _, key := range p.settings.differs(c) {
-		if key != "tenants" && key != "manifests" {
-			problems = append(problems, manifests.Problem{Warning: true, Message: key + " changed in the configuration: it takes effect at the next start"})
-		}
+		problems = append(problems, manifests.Problem{Warning: true, Message: key + " changed in the configuration: it takes effect at the next start"})
 	}
 	return c, problems
 }

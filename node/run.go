@@ -19,8 +19,8 @@ import (
 	"edda/stream"
 )
 
-// Host is what a process needs of the program that runs it.
-type Host struct {
+// Hooks is what a process needs of the program that runs it.
+type Hooks struct {
 	Log *zap.Logger
 	// Problems shows the problems of the manifests at a start.
 	Problems func(manifests.Problems)
@@ -33,7 +33,7 @@ type Host struct {
 // Run runs a process until ctx ends. If the NATS server loses a suffix of a stream that was
 // handled, Run stops the process in stages and starts another one, because checkpoints move
 // back only at a start.
-func Run(ctx context.Context, s Settings, h Host) error {
+func Run(ctx context.Context, s Settings, h Hooks) error {
 	for {
 		err := runOnce(ctx, s, h)
 		if !errors.Is(err, stream.ErrShorter) || ctx.Err() != nil {
@@ -43,7 +43,7 @@ func Run(ctx context.Context, s Settings, h Host) error {
 }
 
 // runOnce runs one process.
-func runOnce(ctx context.Context, s Settings, h Host) error {
+func runOnce(ctx context.Context, s Settings, h Hooks) error {
 	if len(s.Manifests) == 0 && s.manifested() {
 		return configf("no manifests: name files or folders as arguments, or with manifests: in the configuration")
 	}

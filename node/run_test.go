@@ -39,8 +39,8 @@ func devSettings(t *testing.T, text string) Settings {
 }
 
 // quiet is a host without a terminal.
-func quiet() Host {
-	return Host{Log: zap.NewNop(), Problems: func(manifests.Problems) {}, Detached: func() bool { return false }}
+func quiet() Hooks {
+	return Hooks{Log: zap.NewNop(), Problems: func(manifests.Problems) {}, Detached: func() bool { return false }}
 }
 
 func TestAProcessRunsWithoutATerminal(t *testing.T) {
@@ -84,7 +84,7 @@ func TestAProcessRunsWithoutATerminal(t *testing.T) {
 		t.Errorf("the store is held by %+v: %v", holder, err)
 	}
 	write(t, s.Manifests[0], loanSaga+"nonsense: 1\n")
-	if problems, kept, err := r.Reload(t.Context(), server.Actor{By: "ann"}); !problems.Failed() || kept != nil || err != nil {
+	if problems, kept, err := r.Reload(t.Context(), server.Operator{By: "ann"}); !problems.Failed() || kept != nil || err != nil {
 		t.Errorf("the reload of a manifest with an error: %v, %v, %v", problems, kept, err)
 	}
 	cancel()

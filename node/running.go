@@ -51,7 +51,7 @@ func (r Running) Names() (sagas, effects []string) {
 // Reload reloads the manifests, the tokens and the certificates. A failing test is a warning,
 // because a saga is often saved before its tests. kept says which file of the tokens and
 // certificates stays in use, and why.
-func (r Running) Reload(ctx context.Context, who server.Actor) (problems manifests.Problems, kept, err error) {
+func (r Running) Reload(ctx context.Context, who server.Operator) (problems manifests.Problems, kept, err error) {
 	return r.p.reload(ctx, who, testsWarn)
 }
 

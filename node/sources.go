@@ -125,33 +125,18 @@ func loadFlags(k *koanf.Koanf, flags *pflag.FlagSet) error {
 	if flags == nil {
 		return nil
 	}
-	return k.Load(posflag.ProviderWithFlag(flags, ".", nil, func(f *pflag.Flag) (string, any) {
-		key := settingOf(f.Name)
-		if !f.Changed || !known(key) {
-			return "", nil
+	keyOf := map[string]string{}
+	for _, key := range configKeys() {
+		for _, flag := range key.flags {
+			keyOf[flag] = key.name
 		}
-		return key, posflag.FlagVal(flags, f)
+	}
+	return k.Load(posflag.ProviderWithFlag(flags, ".", nil, func(f *pflag.Flag) (string, any) {
+		if key := keyOf[f.Name]; key != "" && f.Changed {
+			return key, posflag.FlagVal(flags, f)
+		}
+		return "", nil
 	}), nil)
-}
-
-// settingOf returns the setting of a flag.
-func settingOf(flag string) string {
-	if key, ok := heroFlags()[flag]; ok {
-		return key
-	}
-	if short, ok := strings.CutPrefix(flag, "nats-"); ok {
-		return "nats." + strings.ReplaceAll(short, "-", "_")
-	}
-	if short, ok := strings.CutPrefix(flag, "tls-"); ok {
-		return "tls." + strings.ReplaceAll(short, "-", "_")
-	}
-	switch flag {
-	case "gateway":
-		return "gateway.url"
-	case "tokens":
-		return "tokens.file"
-	}
-	return strings.ReplaceAll(flag, "-", "_")
 }
 
 func decodeConfig(k *koanf.Koanf) (Config, error) {
@@ -171,20 +156,38 @@ func decodeConfig(k *koanf.Koanf) (Config, error) {
 	return c, nil
 }
 
-// keys lists every setting by its path, as in a.b.
-func keys() []string { return keysOf(reflect.TypeFor[Config](), "") }
+// configKey is one setting: its path, as in a.b, and the flags that set it. Settings that are
+// maps hold keys of their own.
+type configKey struct {
+	name  string
+	flags []string
+	isMap bool
+}
 
-func keysOf(t reflect.Type, prefix string) []string {
-	var out []string
+// configKeys lists every setting of [Config].
+func configKeys() []configKey { return configKeysOf(reflect.TypeFor[Config](), "") }
+
+func configKeysOf(t reflect.Type, prefix string) (out []configKey) {
 	for f := range t.Fields() {
-		key := prefix + f.Tag.Get("koanf")
+		key := configKey{name: prefix + f.Tag.Get("koanf"), isMap: f.Type.Kind() == reflect.Map}
 		if f.Type.Kind() == reflect.Struct {
-			out = append(out, keysOf(f.Type, key+".")...)
+			out = append(out, configKeysOf(f.Type, key.name+".")...)
 			continue
+		}
+		if flags := f.Tag.Get("flag"); flags != "" {
+			key.flags = strings.Split(flags, ",")
 		}
 		out = append(out, key)
 	}
 	return out
+}
+
+// keys lists the names of all settings.
+func keys() (names []string) {
+	for _, key := range configKeys() {
+		names = append(names, key.name)
+	}
+	return names
 }
 
 // groups lists the keys that contain settings, nested ones too.
@@ -224,7 +227,7 @@ func membersOf(group string) []string {
 
 // known tells whether a key is a setting, or an entry of a setting that is a map.
 func known(key string) bool {
-	return slices.Contains(keys(), key) || strings.HasPrefix(key, "streams.age.") || strings.HasPrefix(key, "hero.runner.interpreters.")
+	return slices.ContainsFunc(configKeys(), func(k configKey) bool { return k.name == key || k.isMap && strings.HasPrefix(key, k.name+".") })
 }
 
 func sortedKeys[V any](m map[string]V) []string {

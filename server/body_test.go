@@ -19,7 +19,7 @@ func TestANameThatIsThereTwiceTookTheLast(t *testing.T) {
 	f := newFakes(order("O1"))
 	f.dead = []edda.DeadLetter{{ID: "D1", Reason: edda.DeadPoison, Event: edda.Event{Tenant: "default", Type: "Paid"}}}
 	h := start(t, f)
-	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Metrics: prometheus.NewRegistry()})
+	s, err := New(Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func BenchmarkRepeatedName(b *testing.B) {
 // BenchmarkPostEvent is a whole request, of which nothing is stored.
 func BenchmarkPostEvent(b *testing.B) {
 	f := newFakes(order("O1"))
-	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Tenant: "default", Metrics: prometheus.NewRegistry()})
+	s, err := New(Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Tenant: "default", Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		b.Fatal(err)
 	}

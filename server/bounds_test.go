@@ -43,7 +43,7 @@ func (p *pipes) dial() net.Conn { mine, theirs := net.Pipe(); p.calls <- theirs;
 func slow(t *testing.T, f *fakes, test func(t *testing.T, p *pipes)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Tenant: "default"})
+		s, err := New(Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Tenant: "default"})
 		if err != nil {
 			t.Fatal(err)
 		}

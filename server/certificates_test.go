@@ -21,7 +21,7 @@ import (
 // serving runs a server with TLS until the test ends.
 func serving(t *testing.T, f *fakes, change func(*Options)) *Server {
 	t.Helper()
-	o := Options{Addr: "127.0.0.1:0", Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f}
+	o := Options{Addr: "127.0.0.1:0", Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f}
 	change(&o)
 	s, err := New(o)
 	if err != nil {

@@ -48,14 +48,14 @@ type ActView struct {
 	Status  edda.Status   `json:"status,omitempty"` // of the instance, afterwards
 }
 
-// Actor names the caller and the reason, for the audit.
-type Actor struct {
+// Operator names the caller and the reason, for the audit.
+type Operator struct {
 	By  string `header:"x-edda-by" doc:"who acts, for the audit" maxLength:"200"`
 	Why string `header:"x-edda-why" doc:"why, for the audit; the operator's verbs and acts on dead letters need it" maxLength:"1000"`
 }
 
 // reasoned refuses a command without a reason, because the audit must explain it later.
-func (a Actor) reasoned(what string) error {
+func (a Operator) reasoned(what string) error {
 	if strings.TrimSpace(a.Why) == "" {
 		return huma.Error422UnprocessableEntity(what + " needs a reason, which goes to the audit: give it in the header x-edda-why, or with --why TEXT")
 	}
@@ -66,7 +66,7 @@ func (a Actor) reasoned(what string) error {
 type ActInput struct {
 	KeyInput
 	ID string `header:"idempotency-key" doc:"id of the message: the same one is applied once" maxLength:"200"`
-	Actor
+	Operator
 	Trace string `header:"traceparent" maxLength:"200"`
 }
 

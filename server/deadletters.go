@@ -47,15 +47,33 @@ type DeadLetterList struct {
 
 type deadListInput struct {
 	TenantInput
-	Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
-	After  string `query:"after" doc:"next of the page before"`
-	Reason string `query:"reason" doc:"only those that died of this" enum:"undecodable,no-type,no-key,tenant,too-large,unmatched,poison,full,version,no-instance,malformed,rejected"`
-	Saga   string `query:"saga" doc:"only those of this saga"`
+	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+	After string `query:"after" doc:"next of the page before"`
+	DeadFilter
 }
 
-// wants tells whether a dead letter matches the filter.
-func (in *deadListInput) wants(d edda.DeadLetter, tenant string) bool {
-	return d.Tenant() == tenant && (in.Reason == "" || in.Reason == d.Reason) && (in.Saga == "" || in.Saga == d.Key.Saga)
+// DeadFilter selects dead letters.
+type DeadFilter struct {
+	Reason deadReason `query:"reason" doc:"only those that died of this"`
+	Saga   string     `query:"saga" doc:"only those of this saga"`
+}
+
+// deadReason is one of [edda.DeadReasons], or empty.
+type deadReason string
+
+// Schema lists the reasons.
+func (deadReason) Schema(huma.Registry) *huma.Schema {
+	s := &huma.Schema{Type: huma.TypeString}
+	for _, reason := range edda.DeadReasons {
+		s.Enum = append(s.Enum, reason)
+	}
+	s.PrecomputeMessages()
+	return s
+}
+
+// wants tells whether the filter selects a dead letter of a tenant.
+func (f DeadFilter) wants(d edda.DeadLetter, tenant string) bool {
+	return d.Tenant() == tenant && (f.Reason == "" || string(f.Reason) == d.Reason) && (f.Saga == "" || f.Saga == d.Key.Saga)
 }
 
 // LetterInput names one dead letter.

@@ -14,7 +14,7 @@ import (
 // TestTheDocumentationLoadsFromElsewhere: it was blank without a way to unpkg.com.
 func TestTheDocumentationLoadsFromElsewhere(t *testing.T) {
 	f := newFakes()
-	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Tenant: "default"})
+	s, err := New(Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Tenant: "default"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ type PublishedView struct {
 
 type eventInput struct {
 	TenantInput
-	Actor
+	Operator
 	Trace string `header:"traceparent" maxLength:"200"`
 	Body  EventBody
 }

@@ -92,9 +92,9 @@ func known(headers string) bool {
 	return false
 }
 
-func handler(t testing.TB, f *fakes, book *access.Keeper) http.Handler {
+func handler(t testing.TB, f *fakes, book *access.Tokens) http.Handler {
 	t.Helper()
-	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Metrics: prometheus.NewRegistry(), Tokens: book})
+	s, err := New(Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Metrics: prometheus.NewRegistry(), Tokens: book})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,20 +16,22 @@ import (
 	"edda/store"
 )
 
-// Instances reads instances from the store. Its methods are safe for concurrent use and
-// see committed state.
-type Instances interface {
+// Store reads committed state. [store.DB] is one. Its methods are safe for concurrent use.
+type Store interface {
 	// Cell loads the cell of one key. A missing cell is empty.
 	Cell(k edda.Key) (edda.Cell, error)
 	// Instances lists instances in key order.
 	Instances(q store.Query) ([]edda.Instance, error)
-	// History lists the transitions of one key, newest first, from the place that an
+	// HistoryFrom lists the transitions of one key, newest first, from the place that an
 	// earlier call returned. An invalid place is a Permanent error.
-	History(k edda.Key, place string, limit int) (records []store.Record, next string, err error)
-	// VersionName names a version for people.
-	VersionName(saga string, version int, hash string) string
-	// SagasBehind lists the sagas that are behind the streams for a tenant.
-	SagasBehind(tenant string) []SagaBehind
+	HistoryFrom(k edda.Key, place string, limit int) (records []store.Record, next string, err error)
+	// HeldKeys lists the keys that a poison event holds, in key order.
+	HeldKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error)
+	// ParkedKeys lists the keys with parked events, in key order.
+	ParkedKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error)
+	// AuditsOf lists a tenant's audit entries, newest first. next is the place of the
+	// next page, empty on the last. An invalid place is a Permanent error.
+	AuditsOf(q store.AuditQuery) (_ []store.Audit, next string, _ error)
 }
 
 // historyShown is how many transitions a description includes.
@@ -124,7 +126,7 @@ func (s *Server) list(_ context.Context, in *listInput) (*body[InstanceList], er
 		}
 		return &body[InstanceList]{out}, nil
 	}
-	found, err := s.options.Instances.Instances(q)
+	found, err := s.options.Store.Instances(q)
 	if err != nil {
 		return nil, s.internal("list instances", err)
 	}
@@ -135,7 +137,7 @@ func (s *Server) list(_ context.Context, in *listInput) (*body[InstanceList], er
 	if out.Next, err = s.next(q, found); err != nil {
 		return nil, s.internal("list instances", err)
 	}
-	for _, b := range s.options.Instances.SagasBehind(q.Tenant) {
+	for _, b := range s.options.Process.SagasBehind(q.Tenant) {
 		if q.Saga == "" || q.Saga == b.Saga {
 			out.Behind = append(out.Behind, b)
 		}
@@ -155,7 +157,7 @@ func (s *Server) next(q store.Query, found []edda.Instance) (string, error) {
 	last := found[len(found)-1].Key
 	if len(found) < q.Limit {
 		q.After, q.Limit = last, 1
-		more, err := s.options.Instances.Instances(q)
+		more, err := s.options.Store.Instances(q)
 		if err != nil || len(more) == 0 {
 			return "", err
 		}
@@ -204,7 +206,7 @@ func (s *Server) summarise(i edda.Instance) InstanceSummary {
 		Tenant: i.Key.Tenant, Saga: i.Key.Saga, Key: i.Key.Correlation, Status: i.Status, Reason: i.Reason,
 		Version: i.Version, Generation: i.Generation, Started: i.Started, Updated: i.Updated, Ended: i.Ended,
 		Held: i.Held, Incidents: len(i.Incidents),
-		VersionName: s.options.Instances.VersionName(i.Key.Saga, i.Version, i.Hash),
+		VersionName: s.options.Process.VersionName(i.Key.Saga, i.Version, i.Hash),
 	}
 }
 
@@ -213,7 +215,7 @@ func (s *Server) describe(_ context.Context, in *KeyInput) (*body[InstanceView],
 	if err != nil {
 		return nil, err
 	}
-	history, _, err := s.options.Instances.History(cell.Key, "", historyShown)
+	history, _, err := s.options.Store.HistoryFrom(cell.Key, "", historyShown)
 	if err != nil {
 		return nil, s.internal("read history", err)
 	}
@@ -222,7 +224,7 @@ func (s *Server) describe(_ context.Context, in *KeyInput) (*body[InstanceView],
 		Waits: orEmpty(saga.Why(cell)), History: orEmpty(history),
 	}
 	if i := cell.Instance; i != nil {
-		view.VersionName = s.options.Instances.VersionName(i.Key.Saga, i.Version, i.Hash)
+		view.VersionName = s.options.Process.VersionName(i.Key.Saga, i.Version, i.Hash)
 	}
 	return &body[InstanceView]{view}, nil
 }
@@ -232,7 +234,7 @@ func (s *Server) history(_ context.Context, in *historyInput) (*body[HistoryView
 	if err != nil {
 		return nil, err
 	}
-	records, next, err := s.options.Instances.History(k, in.After, in.Limit)
+	records, next, err := s.options.Store.HistoryFrom(k, in.After, in.Limit)
 	if errors.Is(err, edda.Permanent) {
 		return nil, huma.Error422UnprocessableEntity("after: want what next said on the page before")
 	}
@@ -279,7 +281,7 @@ func (s *Server) cell(in *KeyInput) (edda.Cell, error) {
 	if err != nil {
 		return edda.Cell{}, err
 	}
-	cell, err := s.options.Instances.Cell(k)
+	cell, err := s.options.Store.Cell(k)
 	if err != nil {
 		return edda.Cell{}, s.internal("load instance", err)
 	}

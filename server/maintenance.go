@@ -26,16 +26,16 @@ type Maintenance interface {
 	Collect(ctx context.Context, q Collect, tell func(any)) (retention.Report, error)
 	// Backup writes a copy of the store to the writer that start returns. With a
 	// tenant it copies only that tenant's rows.
-	Backup(ctx context.Context, who Actor, tenant string, start func(store.Backup) io.Writer) error
+	Backup(ctx context.Context, who Operator, tenant string, start func(store.Backup) io.Writer) error
 	// Doctor checks the whole store.
-	Doctor(ctx context.Context, who Actor, tell func(any)) (Doctor, error)
+	Doctor(ctx context.Context, who Operator, tell func(any)) (Doctor, error)
 	// Compact returns free space to the file system.
-	Compact(ctx context.Context, who Actor, tell func(any)) (store.Compaction, error)
+	Compact(ctx context.Context, who Operator, tell func(any)) (store.Compaction, error)
 }
 
 // Collect is the request of a clean-up.
 type Collect struct {
-	Actor
+	Operator
 	DryRun     bool `query:"dry_run" doc:"only look"`
 	TrustClock bool `query:"trust_clock" doc:"the date is right, although it is far ahead of the last clean-up"`
 }
@@ -98,13 +98,13 @@ func (s *Server) maintenance() {
 	huma.Post(s.api, "/admin/gc", func(_ context.Context, in *Collect) (*huma.StreamResponse, error) {
 		return s.lines("clean up", func(ctx context.Context, tell func(any)) (any, error) { return u.Collect(ctx, *in, tell) }), nil
 	}, summary("Remove what has expired; one line of JSON after the other, the last is the result", "store"))
-	huma.Post(s.api, "/admin/doctor", func(_ context.Context, in *Actor) (*huma.StreamResponse, error) {
+	huma.Post(s.api, "/admin/doctor", func(_ context.Context, in *Operator) (*huma.StreamResponse, error) {
 		return s.lines("check the store", func(ctx context.Context, tell func(any)) (any, error) { return u.Doctor(ctx, *in, tell) }), nil
 	}, summary("Check the whole store; lines of JSON", "store"))
-	huma.Post(s.api, "/admin/compact", func(_ context.Context, in *Actor) (*huma.StreamResponse, error) {
+	huma.Post(s.api, "/admin/compact", func(_ context.Context, in *Operator) (*huma.StreamResponse, error) {
 		return s.lines("compact the store", func(ctx context.Context, tell func(any)) (any, error) { return u.Compact(ctx, *in, tell) }), nil
 	}, summary("Give the store's free space back; lines of JSON", "store"))
-	huma.Post(s.api, "/admin/backup", func(_ context.Context, in *Actor) (*huma.StreamResponse, error) {
+	huma.Post(s.api, "/admin/backup", func(_ context.Context, in *Operator) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { s.backup(hc, *in, "") }}, nil
 	}, summary("A consistent copy of the store, with its checksum in the last line", "store"))
 	huma.Post(s.api, "/v1/backup", s.tenantBackup, summary("A store with what is the tenant's alone, with its checksum in the last line", "store"))
@@ -112,7 +112,7 @@ func (s *Server) maintenance() {
 
 type tenantBackupInput struct {
 	TenantInput
-	Actor
+	Operator
 }
 
 // tenantBackup copies the rows of one tenant.
@@ -124,7 +124,7 @@ func (s *Server) tenantBackup(_ context.Context, in *tenantBackupInput) (*huma.S
 	if tenant == "" {
 		return nil, huma.Error422UnprocessableEntity("there are no tenants here: take a backup of the whole store, with edda backup or POST /admin/backup")
 	}
-	return &huma.StreamResponse{Body: func(hc huma.Context) { s.backup(hc, in.Actor, tenant) }}, nil
+	return &huma.StreamResponse{Body: func(hc huma.Context) { s.backup(hc, in.Operator, tenant) }}, nil
 }
 
 // slowWriter moves the write deadline with every write. A long answer may take any time,
@@ -175,7 +175,7 @@ func (s *Server) lines(doing string, do func(context.Context, func(any)) (any, e
 
 // backup streams the copy. After the first byte an error can only cut the answer short;
 // the checksum at the end is then missing.
-func (s *Server) backup(hc huma.Context, who Actor, tenant string) {
+func (s *Server) backup(hc huma.Context, who Operator, tenant string) {
 	w := newSlowWriter(hc)
 	begun := false
 	err := s.options.Maintenance.Backup(hc.Context(), who, tenant, func(b store.Backup) io.Writer {

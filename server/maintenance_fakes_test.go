@@ -15,14 +15,14 @@ func (f *fakes) Collect(context.Context, Collect, func(any)) (retention.Report, 
 	return retention.Report{}, nil
 }
 
-func (f *fakes) Backup(_ context.Context, _ Actor, _ string, start func(store.Backup) io.Writer) error {
+func (f *fakes) Backup(_ context.Context, _ Operator, _ string, start func(store.Backup) io.Writer) error {
 	_, err := start(store.Backup{Bytes: 5}).Write([]byte("store"))
 	return err
 }
 
-func (f *fakes) Doctor(context.Context, Actor, func(any)) (Doctor, error) { return Doctor{}, nil }
+func (f *fakes) Doctor(context.Context, Operator, func(any)) (Doctor, error) { return Doctor{}, nil }
 
-func (f *fakes) Compact(context.Context, Actor, func(any)) (store.Compaction, error) {
+func (f *fakes) Compact(context.Context, Operator, func(any)) (store.Compaction, error) {
 	return store.Compaction{}, nil
 }
 

@@ -48,12 +48,11 @@ type LetterFailure struct {
 
 type portionInput struct {
 	TenantInput
-	Actor
-	Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"100" doc:"at most so many letters in this call"`
-	After  string `query:"after" doc:"next of the portion before"`
-	Reason string `query:"reason" doc:"only those that died of this" enum:"undecodable,no-type,no-key,tenant,too-large,unmatched,poison,full,version,no-instance,malformed,rejected"`
-	Saga   string `query:"saga" doc:"only those of this saga"`
-	Body   *struct {
+	Operator
+	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"100" doc:"at most so many letters in this call"`
+	After string `query:"after" doc:"next of the portion before"`
+	DeadFilter
+	Body *struct {
 		Why string `json:"why,omitempty" doc:"as the header x-edda-why" maxLength:"1000"`
 	}
 }
@@ -140,7 +139,7 @@ func (p *portion) run(ctx context.Context) (*body[LetterPortion], error) {
 // one more, so that there is a next place only if there is more work.
 func (p *portion) letters(ctx context.Context) (out []edda.DeadLetter, next string, err error) {
 	page, err := p.listDead(ctx, &deadListInput{
-		TenantInput: p.in.TenantInput, Limit: p.in.Limit + 1, After: p.from.After, Reason: p.in.Reason, Saga: p.in.Saga,
+		TenantInput: p.in.TenantInput, Limit: p.in.Limit + 1, After: p.from.After, DeadFilter: p.in.DeadFilter,
 	})
 	if err != nil {
 		return nil, "", err
@@ -192,7 +191,7 @@ func (p *portion) mayGoOn(ctx context.Context, began time.Time) error {
 func (p *portion) one(ctx context.Context, d edda.DeadLetter) error {
 	ctx, cancel := context.WithTimeout(ctx, p.options.CommitWait)
 	defer cancel()
-	in := &letterInput{LetterInput: LetterInput{TenantInput: p.in.TenantInput, ID: d.ID}, Actor: p.in.Actor}
+	in := &letterInput{LetterInput: LetterInput{TenantInput: p.in.TenantInput, ID: d.ID}, Operator: p.in.Operator}
 	if p.verb == edda.VerbSkip {
 		switch holds, _, err := p.holding(d); {
 		case err != nil:
@@ -255,7 +254,7 @@ func (p *portion) chosen() (words string) {
 		words += " of saga " + p.in.Saga
 	}
 	if p.in.Reason != "" {
-		words += " that died of " + p.in.Reason
+		words += " that died of " + string(p.in.Reason)
 	}
 	return words
 }

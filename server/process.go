@@ -18,26 +18,30 @@ import (
 // return at once.
 type Process interface {
 	// Status returns the current status.
-	Status(ctx context.Context) Status
+	Status(ctx context.Context) ProcessStatus
 	// Info describes what the process runs.
 	Info(ctx context.Context) (Info, error)
 	// Drain begins the staged stop and returns its progress. Later calls only return
 	// the progress. The audit names the first caller.
-	Drain(ctx context.Context, who Actor) Drain
+	Drain(ctx context.Context, who Operator) Drain
 	// Reload compiles every manifest again and installs them. If one has an error or a
 	// failing test, nothing changes and all problems are returned. The audit names
 	// the caller and the result.
 	Reload(ctx context.Context, q ReloadOrder) (Reload, error)
+	// VersionName names a version of a saga for people.
+	VersionName(saga string, version int, hash string) string
+	// SagasBehind lists the sagas that are behind the streams for a tenant.
+	SagasBehind(tenant string) []SagaBehind
 }
 
 // ReloadOrder is the request of a reload.
 type ReloadOrder struct {
-	Actor
+	Operator
 	SkipTests bool `query:"skip_tests" doc:"take the manifests in although tests of theirs fail; needs a reason"`
 }
 
-// Status is the status of a process. An empty text means no problem.
-type Status struct {
+// ProcessStatus is the status of a process. An empty text means no problem.
+type ProcessStatus struct {
 	Stuck      string                     `json:"-"` // why it is not live
 	NotReady   string                     `json:"-"` // why it takes no work
 	Components map[string]ComponentStatus `json:"components"`
@@ -218,7 +222,7 @@ func (s *Server) process() {
 		}
 		return &body[Info]{info}, nil
 	}, summary("What this process runs", "process"))
-	huma.Post(s.api, "/admin/drain", func(ctx context.Context, who *Actor) (*body[Drain], error) {
+	huma.Post(s.api, "/admin/drain", func(ctx context.Context, who *Operator) (*body[Drain], error) {
 		return &body[Drain]{s.options.Process.Drain(ctx, *who)}, nil
 	}, summary("Stop in stages; call again for the progress", "process"))
 	huma.Post(s.api, "/admin/reload", s.reload, summary("Read the manifests again", "process"))

@@ -11,18 +11,6 @@ import (
 	"edda/store"
 )
 
-// Records reads held and parked keys, and the audit. Its methods are safe for concurrent
-// use.
-type Records interface {
-	// HeldKeys lists the keys that a poison event holds, in key order.
-	HeldKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error)
-	// ParkedKeys lists the keys with parked events, in key order.
-	ParkedKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error)
-	// AuditsOf lists a tenant's audit entries, newest first. next is the place of the
-	// next page, empty on the last. An invalid place is a Permanent error.
-	AuditsOf(q store.AuditQuery) (_ []store.Audit, next string, _ error)
-}
-
 // WaitingKey is one key with held or parked events.
 type WaitingKey struct {
 	Tenant string `json:"tenant,omitempty"`
@@ -73,11 +61,11 @@ func (s *Server) records() {
 }
 
 func (s *Server) held(_ context.Context, in *waitingInput) (*body[WaitingList], error) {
-	return s.waiting(in, s.options.Records.HeldKeys)
+	return s.waiting(in, s.options.Store.HeldKeys)
 }
 
 func (s *Server) parked(_ context.Context, in *waitingInput) (*body[WaitingList], error) {
-	return s.waiting(in, s.options.Records.ParkedKeys)
+	return s.waiting(in, s.options.Store.ParkedKeys)
 }
 
 func (s *Server) waiting(in *waitingInput, list func(string, string, edda.Key, int) ([]store.WaitingKey, error)) (*body[WaitingList], error) {
@@ -129,7 +117,7 @@ func (s *Server) audit(ctx context.Context, in *auditInput) (*body[AuditList], e
 	if err != nil {
 		return nil, err
 	}
-	found, next, err := s.options.Records.AuditsOf(store.AuditQuery{Tenant: tenant, Since: in.Since, After: in.After, Limit: in.Limit})
+	found, next, err := s.options.Store.AuditsOf(store.AuditQuery{Tenant: tenant, Since: in.Since, After: in.After, Limit: in.Limit})
 	switch {
 	case errors.Is(err, edda.Permanent):
 		return nil, huma.Error422UnprocessableEntity("after: " + err.Error())
@@ -150,13 +138,13 @@ func (s *Server) audited(ctx context.Context, in *auditInput) (string, error) {
 
 // heldInstances lists held keys as instances. A key without an instance has no status.
 func (s *Server) heldInstances(q store.Query) (InstanceList, error) {
-	found, err := s.options.Records.HeldKeys(q.Tenant, q.Saga, q.After, q.Limit)
+	found, err := s.options.Store.HeldKeys(q.Tenant, q.Saga, q.After, q.Limit)
 	if err != nil {
 		return InstanceList{}, s.internal("list held keys", err)
 	}
 	out := InstanceList{Instances: []InstanceSummary{}}
 	for _, w := range found {
-		cell, err := s.options.Instances.Cell(w.Key)
+		cell, err := s.options.Store.Cell(w.Key)
 		if err != nil {
 			return out, s.internal("load instance", err)
 		}

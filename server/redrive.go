@@ -55,7 +55,7 @@ type LetterActView struct {
 
 type letterInput struct {
 	LetterInput
-	Actor
+	Operator
 	Body *struct {
 		Why  string          `json:"why,omitempty" doc:"as the header x-edda-why" maxLength:"1000"`
 		Data json.RawMessage `json:"data,omitempty" doc:"redrive: what is applied instead of the event's payload; for a message that could not be read, its whole body"`
@@ -109,7 +109,7 @@ func (s *Server) holding(d edda.DeadLetter) (bool, []HeldBehind, error) {
 	if !ofInstance(d) {
 		return false, nil, nil
 	}
-	cell, err := s.options.Instances.Cell(d.Key)
+	cell, err := s.options.Store.Cell(d.Key)
 	if err != nil {
 		return false, nil, s.internal("load instance", err)
 	}
@@ -230,7 +230,7 @@ func (s *Server) completed(ctx context.Context, v *DeadLetterView) error {
 		return nil
 	}
 	if v.Holds {
-		cell, err := s.options.Instances.Cell(v.Key)
+		cell, err := s.options.Store.Cell(v.Key)
 		if err != nil {
 			return s.internal("load instance", err)
 		}

@@ -24,7 +24,7 @@ type Replays interface {
 
 type replayInput struct {
 	TenantInput
-	Actor
+	Operator
 	Body ReplayOrder
 }
 

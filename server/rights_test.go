@@ -34,7 +34,7 @@ var tokens = map[string]access.Entry{
 }
 
 // keeper writes a book in which each token is its own name.
-func keeper(t testing.TB) *access.Keeper {
+func keeper(t testing.TB) *access.Tokens {
 	t.Helper()
 	var text []byte
 	for name, e := range tokens {
@@ -67,7 +67,7 @@ func bearer(name string) string { return "Authorization: Bearer " + name }
 func routesOf(t *testing.T) []string {
 	t.Helper()
 	f := newFakes()
-	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Metrics: prometheus.NewRegistry()})
+	s, err := New(Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestEveryRouteHasARight(t *testing.T) {
 
 func TestARouteWithoutARightIsRefusedToEveryone(t *testing.T) {
 	f := newFakes()
-	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Tokens: keeper(t)})
+	s, err := New(Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Tokens: keeper(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -460,7 +460,7 @@ func TestWithoutTenancyOnlyCallersOfAllTenantsMayCall(t *testing.T) {
 
 func TestOtherMachinesNeedTokensAndTLS(t *testing.T) {
 	f := newFakes()
-	o := Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f}
+	o := Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f}
 	for name, tt := range map[string]struct {
 		change func(*Options)
 		want   string

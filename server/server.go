@@ -48,8 +48,8 @@ const (
 	shutdownWait = time.Second
 )
 
-// Options configure a server. Process, Instances, DeadLetters, Inbox and Records are
-// required.
+// Options configure a server. Process, DeadLetters and Inbox are required, and
+// Store or a call of Read.
 type Options struct {
 	// Addr is host:port; empty means 127.0.0.1:8700.
 	Addr string
@@ -68,7 +68,7 @@ type Options struct {
 	NoTenancy bool
 	// Tokens authenticates callers. Without it everyone may do everything, and the
 	// server listens on loopback only.
-	Tokens *access.Keeper
+	Tokens *access.Tokens
 	// Certificates enable TLS on the API's address; nil means no TLS.
 	Certificates *Certificates
 	// TLSEnds says that a proxy or a mesh in front terminates TLS. With tokens the
@@ -78,10 +78,9 @@ type Options struct {
 	CommitWait time.Duration
 
 	Process     Process
-	Instances   Instances
+	Store       Store
 	DeadLetters DeadLetters
 	Inbox       Inbox
-	Records     Records
 	// Maintenance may be nil; the server then has no routes for the store.
 	Maintenance Maintenance
 	// Replays is nil if the process runs no sagas.
@@ -201,6 +200,9 @@ func (s *Server) Listen() error {
 	}
 	return nil
 }
+
+// Read sets the store, which may be opened after Listen. Call it before Run.
+func (s *Server) Read(from Store) { s.options.Store = from }
 
 // Addr returns the address of the API: after Listen the real one, with its port.
 func (s *Server) Addr() string { return s.main.Addr() }

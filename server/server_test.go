@@ -29,7 +29,7 @@ import (
 // fakes stand for the process and its store.
 type fakes struct {
 	mu      sync.Mutex // guards all below
-	status  Status
+	status  ProcessStatus
 	drain   Drain
 	reload  Reload
 	cells   map[edda.Key]edda.Cell
@@ -48,11 +48,15 @@ type fakes struct {
 	unread   error           // why it has none
 }
 
-func (f *fakes) Status(context.Context) Status { f.mu.Lock(); defer f.mu.Unlock(); return f.status }
+func (f *fakes) Status(context.Context) ProcessStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status
+}
 func (f *fakes) Info(context.Context) (Info, error) {
 	return Info{Roles: []string{"saga"}, Sagas: []SagaInfo{{Saga: "order", Version: 3, Newest: true}}}, f.err
 }
-func (f *fakes) Drain(context.Context, Actor) Drain {
+func (f *fakes) Drain(context.Context, Operator) Drain {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	was := f.drain
@@ -75,7 +79,7 @@ func (f *fakes) Instances(q store.Query) ([]edda.Instance, error) {
 	}
 	return out, f.err
 }
-func (f *fakes) History(k edda.Key, place string, _ int) ([]store.Record, string, error) {
+func (f *fakes) HistoryFrom(k edda.Key, place string, _ int) ([]store.Record, string, error) {
 	if _, ok := f.cells[k]; !ok {
 		return nil, "", f.err
 	}
@@ -191,7 +195,7 @@ func newFakes(keys ...edda.Key) *fakes {
 
 func start(t *testing.T, f *fakes, change ...func(*Options)) *httptest.Server {
 	t.Helper()
-	o := Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Tenant: "default", Metrics: prometheus.NewRegistry()}
+	o := Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Tenant: "default", Metrics: prometheus.NewRegistry()}
 	for _, c := range change {
 		c(&o)
 	}
@@ -239,14 +243,14 @@ func call(t *testing.T, h *httptest.Server, method, path, body string, headers .
 
 func TestProbes(t *testing.T) {
 	f := newFakes()
-	f.status = Status{Components: map[string]ComponentStatus{"storage": {State: "up"}, "jetstream": {State: "up"}}}
+	f.status = ProcessStatus{Components: map[string]ComponentStatus{"storage": {State: "up"}, "jetstream": {State: "up"}}}
 	h := start(t, f)
 	for _, path := range []string{"/live", "/ready", "/health", "/metrics", "/info", "/openapi.json", "/docs"} {
 		if code, body := call(t, h, "GET", path, ""); code != 200 {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 	}
-	f.status = Status{NotReady: "draining", Components: map[string]ComponentStatus{
+	f.status = ProcessStatus{NotReady: "draining", Components: map[string]ComponentStatus{
 		"storage": {State: "up"}, "jetstream": {State: "down", Problem: "no servers available"}}}
 	want := map[string]int{"/live": 200, "/ready": 503, "/health": 503}
 	for path, code := range want {
@@ -612,7 +616,7 @@ func TestOnlyLoopback(t *testing.T) {
 		"127.0.0.1:0": true, "[::1]:0": true, "localhost:0": true, "": true,
 		"0.0.0.0:8700": false, ":8700": false, "10.0.0.1:8700": false, "example.com:80": false, "127.0.0.1": false,
 	} {
-		_, err := New(Options{Addr: addr, Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f})
+		_, err := New(Options{Addr: addr, Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f})
 		if (err == nil) != ok {
 			t.Errorf("%q: %v", addr, err)
 		}
@@ -622,7 +626,7 @@ func TestOnlyLoopback(t *testing.T) {
 func TestProbesHaveAnAddressOfTheirOwn(t *testing.T) {
 	f := newFakes()
 	f.status.NotReady = "draining"
-	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: ":0", Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Metrics: prometheus.NewRegistry()})
+	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: ":0", Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -655,7 +659,7 @@ func TestAProbeAddressInUseGivesTheOtherBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: taken.Addr().String(), Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f})
+	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: taken.Addr().String(), Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -708,14 +712,14 @@ func TestAPanicCostsOneAnswerAndShowsNoPayload(t *testing.T) {
 
 func TestRunServesUntilItsEnd(t *testing.T) {
 	f := newFakes()
-	s, err := New(Options{Addr: "127.0.0.1:0", Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f})
+	s, err := New(Options{Addr: "127.0.0.1:0", Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	if other, err := New(Options{Addr: s.Addr(), Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f}); err != nil {
+	if other, err := New(Options{Addr: s.Addr(), Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f}); err != nil {
 		t.Fatal(err)
 	} else if err := other.Listen(); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("second listener: %v", err)

@@ -31,6 +31,16 @@ func (d *DB) View() (*View, error) {
 // Close ends the snapshot. A second call does nothing.
 func (v *View) Close() { _ = v.tx.Rollback() }
 
+// Cell loads the committed cell of one key. A missing cell is empty.
+func (d *DB) Cell(k edda.Key) (edda.Cell, error) {
+	v, err := d.View()
+	if err != nil {
+		return edda.Cell{}, err
+	}
+	defer v.Close()
+	return v.Cell(k)
+}
+
 // Cell loads the cell of a key. It is empty for an unknown key.
 func (v *View) Cell(k edda.Key) (cell edda.Cell, err error) {
 	err = v.db.sound(func() error {

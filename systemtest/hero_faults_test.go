@@ -264,7 +264,7 @@ func TestRedisHangsRestartsAndIsAReplica(t *testing.T) {
 // component is what health says of a part.
 func (c *child) component(name string) string {
 	c.t.Helper()
-	var r server.Status
+	var r server.ProcessStatus
 	body, _ := c.fetch("/health")
 	if err := json.Unmarshal(body, &r); err != nil {
 		c.t.Fatalf("%v in %s", err, body)

@@ -98,19 +98,19 @@ func during[T any](ctx context.Context, m *Maintenance, do func(context.Context)
 }
 
 // auditEntry makes an entry of the audit.
-func auditEntry(who server.Actor, verb, detail string) store.Audit {
+func auditEntry(who server.Operator, verb, detail string) store.Audit {
 	return store.Audit{Time: time.Now(), By: cmp.Or(who.By, "unknown"), Verb: verb, Reason: who.Why, Detail: detail}
 }
 
 // Audit writes the audit entry of a command.
-func (m *Maintenance) Audit(ctx context.Context, who server.Actor, verb, detail string) error {
+func (m *Maintenance) Audit(ctx context.Context, who server.Operator, verb, detail string) error {
 	return m.db.Commit(ctx, store.Change{Audits: []store.Audit{auditEntry(who, verb, detail)}})
 }
 
 // Collect removes expired rows.
 func (m *Maintenance) Collect(ctx context.Context, q server.Collect, tell func(any)) (retention.Report, error) {
 	return during(ctx, m, func(ctx context.Context) (retention.Report, error) {
-		audit := auditEntry(q.Actor, "gc", "")
+		audit := auditEntry(q.Operator, "gc", "")
 		return m.keeper.Collect(ctx, retention.Request{
 			DryRun: q.DryRun, TrustClock: q.TrustClock, Audit: &audit, Tell: func(r retention.Report) { tell(r.String()) },
 		})
@@ -130,7 +130,7 @@ func (m *Maintenance) Doctor(ctx context.Context, tell func(any)) (server.Doctor
 }
 
 // Compact returns the free space of the store to the file system.
-func (m *Maintenance) Compact(ctx context.Context, who server.Actor, tell func(any)) (store.Compaction, error) {
+func (m *Maintenance) Compact(ctx context.Context, who server.Operator, tell func(any)) (store.Compaction, error) {
 	return during(ctx, m, func(ctx context.Context) (store.Compaction, error) {
 		c, err := m.db.Compact(ctx, func(rows int) { tell(fmt.Sprintf("%d rows copied and compared", rows)) })
 		if err != nil {
@@ -142,7 +142,7 @@ func (m *Maintenance) Compact(ctx context.Context, who server.Actor, tell func(a
 
 // Backup copies one tenant's rows, or the whole store without a tenant, to the writer that
 // start returns. It commits the audit entry first, so that the copy includes it.
-func (m *Maintenance) Backup(ctx context.Context, who server.Actor, tenant string, start func(store.Backup) io.Writer) (store.Backup, error) {
+func (m *Maintenance) Backup(ctx context.Context, who server.Operator, tenant string, start func(store.Backup) io.Writer) (store.Backup, error) {
 	return during(ctx, m, func(ctx context.Context) (store.Backup, error) {
 		if !m.copying(tenant).TryLock() {
 			return store.Backup{}, edda.Classify(edda.Temporary, "another backup is under way: one at a time, since each holds pages of the store")

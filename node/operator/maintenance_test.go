@@ -32,7 +32,7 @@ func TestMaintenanceEndsWithTheProcess(t *testing.T) {
 	begun, cut := make(chan struct{}), make(chan error, 1)
 	release := make(chan struct{})
 	go func() {
-		_, err := u.Backup(context.Background(), server.Actor{}, "", func(store.Backup) io.Writer {
+		_, err := u.Backup(context.Background(), server.Operator{}, "", func(store.Backup) io.Writer {
 			close(begun)
 			<-release
 			return io.Discard
@@ -40,7 +40,7 @@ func TestMaintenanceEndsWithTheProcess(t *testing.T) {
 		cut <- err
 	}()
 	<-begun
-	if _, err := u.Backup(context.Background(), server.Actor{}, "", nil); !errors.Is(err, edda.Temporary) {
+	if _, err := u.Backup(context.Background(), server.Operator{}, "", nil); !errors.Is(err, edda.Temporary) {
 		t.Errorf("a second backup: %v", err)
 	}
 	stop()
