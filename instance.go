@@ -46,7 +46,7 @@ type Instance struct {
 
 	Steps  []Step  `json:"steps,omitempty"`  // the latest round of each, in the order they were first emitted
 	Older  []Step  `json:"older,omitempty"`  // pending steps of rounds that are over: tracked until settled
-	Groups []Group `json:"groups,omitempty"` // latest round of each
+	Groups []EachRound `json:"groups,omitempty"` // latest round of each
 	Frames []Frame `json:"frames,omitempty"` // undo stack, oldest first
 	Undos  []Undo  `json:"undos,omitempty"`  // undos under way or failed
 	Timers []Timer `json:"timers,omitempty"` // in the order they were armed
@@ -155,8 +155,8 @@ type Step struct {
 	Revoked bool `json:"revoked,omitempty"`
 }
 
-// Group is one round of an each.
-type Group struct {
+// EachRound is one round of an each.
+type EachRound struct {
 	ID    string `json:"id"`
 	Total int    `json:"total"`
 }
@@ -214,7 +214,7 @@ type Timer struct {
 // Thread is a seq that stopped at a step and goes on when it is ok.
 type Thread struct {
 	N     int        `json:"n"`
-	Stack []Position `json:"stack"` // innermost last
+	Stack []SeqPosition `json:"stack"` // innermost last
 	// Waits is the step or group; Command the round of the step.
 	Waits   string `json:"waits"`
 	Command string `json:"command,omitempty"`
@@ -222,8 +222,8 @@ type Thread struct {
 	Late    bool   `json:"late,omitempty"`
 }
 
-// Position is the next element of one seq.
-type Position struct {
+// SeqPosition is the next element of one seq.
+type SeqPosition struct {
 	Seq  string `json:"seq"` // path of the seq in the manifest
 	Next int    `json:"next"`
 }

@@ -2,8 +2,8 @@ package edda
 
 import "time"
 
-// Schedule is how far one schedule of one saga has come for one tenant.
-type Schedule struct {
+// ScheduleState is how far one schedule of one saga has come for one tenant.
+type ScheduleState struct {
 	Tenant string    `json:"tenant,omitempty"`
 	Saga   string    `json:"saga"`
 	Name   string    `json:"name"`

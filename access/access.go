@@ -135,12 +135,12 @@ func (b *Book) caller(i int) (Caller, bool) {
 // Entries lists the entries in the order of the file.
 func (b *Book) Entries() []Entry { return slices.Clone(b.entries) }
 
-// Secrets tells whose a secret is. It keeps only SHA-256 hashes: looking a hash up takes
+// SecretHashes tells whose a secret is. It keeps only SHA-256 hashes: looking a hash up takes
 // no time that reveals anything about a secret.
-type Secrets[Owner any] map[[sha256.Size]byte]Owner
+type SecretHashes[Owner any] map[[sha256.Size]byte]Owner
 
 // Add notes the owner of a secret. The first owner stays.
-func (s Secrets[Owner]) Add(secret string, owner Owner) {
+func (s SecretHashes[Owner]) Add(secret string, owner Owner) {
 	sum := sha256.Sum256([]byte(secret))
 	if _, known := s[sum]; !known {
 		s[sum] = owner
@@ -148,7 +148,7 @@ func (s Secrets[Owner]) Add(secret string, owner Owner) {
 }
 
 // Owner finds whose the secret is.
-func (s Secrets[Owner]) Owner(secret string) (Owner, bool) {
+func (s SecretHashes[Owner]) Owner(secret string) (Owner, bool) {
 	owner, known := s[sha256.Sum256([]byte(secret))]
 	return owner, known
 }

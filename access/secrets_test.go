@@ -6,7 +6,7 @@ import (
 )
 
 func TestASecretHasOneOwner(t *testing.T) {
-	s := Secrets[string]{}
+	s := SecretHashes[string]{}
 	s.Add("one", "ann")
 	s.Add("one", "ben")
 	s.Add("two", "ben")

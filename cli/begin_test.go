@@ -153,7 +153,7 @@ func behindOf(saga string, at []edda.Checkpoint) store.Change {
 	for _, p := range at {
 		if p.Stream != "WORKFLOW_COMMANDS" {
 			p.Seq, p.Time = 0, time.Time{}
-			c.Positions = append(c.Positions, store.Position{Tenant: store.AllTenants, Saga: saga, Checkpoint: p})
+			c.Positions = append(c.Positions, store.SagaPosition{Tenant: store.AllTenants, Saga: saga, Checkpoint: p})
 		}
 	}
 	return c

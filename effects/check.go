@@ -24,7 +24,7 @@ type check struct {
 }
 
 // check compiles a check. The parser has read its fields.
-func (c *compiler) check(v *manifests.Value, kinds map[string]Kind) *check {
+func (c *compiler) check(v *manifests.Value, kinds map[string]ProviderKind) *check {
 	if v == nil {
 		return nil
 	}

@@ -209,7 +209,7 @@ func TestCheckThatIsNoMap(t *testing.T) {
 	looks := &kindspec.Fields{Name: "http", Fields: []kindspec.Field{{Name: "url"}}, Check: func(c *kindspec.Checker, m *manifests.Value) {
 		c.Warnf(m.Pos, "seen")
 	}}
-	if _, problems := Compile(f.Effects[0], map[string]Kind{"http": {Spec: looks}}); len(problems) != 1 {
+	if _, problems := Compile(f.Effects[0], map[string]ProviderKind{"http": {Spec: looks}}); len(problems) != 1 {
 		t.Errorf("problems %v", problems)
 	}
 }

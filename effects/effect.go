@@ -83,7 +83,7 @@ func namesAfter() []string  { return append(namesBefore(), "status", "headers", 
 
 // Compile compiles a manifest. kinds describes the providers, by their words. It returns all
 // problems; the effect is nil if one of them is an error.
-func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Problems) {
+func Compile(m *manifests.Effect, kinds map[string]ProviderKind) (*Effect, manifests.Problems) {
 	c := &compiler{m: m, secrets: map[string]bool{}, names: map[string]bool{}}
 	kind, known := kinds[m.Provider]
 	if !known && m.Provider != "" { // the parser reports a missing one
@@ -103,12 +103,12 @@ func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Pro
 	return e, c.problems
 }
 
-func words(kinds map[string]Kind) string {
+func words(kinds map[string]ProviderKind) string {
 	return strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 }
 
 // config compiles the provider's map with its escapes.
-func (c *compiler) config(config *manifests.Value, k Kind) *value {
+func (c *compiler) config(config *manifests.Value, k ProviderKind) *value {
 	if config == nil {
 		return &value{kind: manifests.Map}
 	}

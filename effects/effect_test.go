@@ -66,7 +66,7 @@ func TestCompileNumbersNeverPanic(t *testing.T) {
 func TestAKindHasItsOwnTimeout(t *testing.T) {
 	for text, want := range map[string]time.Duration{"effect: a\nsmtp: {}\n": time.Minute, "effect: a\nsmtp: {}\ntimeout: 5s\n": 5 * time.Second} {
 		f, _ := manifests.Parse("e.yaml", []byte(text))
-		e, problems := Compile(f.Effects[0], map[string]Kind{"smtp": {Timeout: time.Minute}})
+		e, problems := Compile(f.Effects[0], map[string]ProviderKind{"smtp": {Timeout: time.Minute}})
 		if e == nil || e.timeout != want {
 			t.Errorf("%s: %+v %v", text, e, problems)
 		}

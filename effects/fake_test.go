@@ -244,8 +244,8 @@ func always(code int) func(context.Context, int, Call) (Response, error) {
 }
 
 // testKinds is a provider without demands.
-func testKinds() map[string]Kind {
-	return map[string]Kind{"http": {OK: "status >= 200 and status < 300"}}
+func testKinds() map[string]ProviderKind {
+	return map[string]ProviderKind{"http": {OK: "status >= 200 and status < 300"}}
 }
 
 func compile(t testing.TB, text string) *Effect {

@@ -10,11 +10,11 @@ import (
 )
 
 func TestTheLocalLedgerIsALedger(t *testing.T) {
-	ledgertest.Run(t, func(t *testing.T, test func(*testing.T, ledgertest.Subject)) {
+	ledgertest.Run(t, func(t *testing.T, test func(*testing.T, ledgertest.Fixture)) {
 		dir := t.TempDir()
 		db, stop := testkit.OpenStore(t, dir, store.Options{})
 		defer func() { stop() }()
-		test(t, ledgertest.Subject{
+		test(t, ledgertest.Fixture{
 			Ledger: effects.Local(db),
 			Again: func() effects.Ledger {
 				stop()

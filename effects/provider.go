@@ -58,8 +58,8 @@ type Response struct {
 	After time.Duration
 }
 
-// Kind describes a provider to the compiler of manifests.
-type Kind struct {
+// ProviderKind describes a provider to the compiler of manifests.
+type ProviderKind struct {
 	// Spec describes the provider's map, which Compile checks. nil: the map is not checked.
 	Spec *kindspec.Fields
 	// NoCheck is why an effect's check cannot use the provider; empty if it can.
@@ -81,7 +81,7 @@ type Kind struct {
 }
 
 // inspect checks a provider's map. The map is nil after a problem that the parser has reported.
-func (c *compiler) inspect(k Kind, config *manifests.Value, asks bool) {
+func (c *compiler) inspect(k ProviderKind, config *manifests.Value, asks bool) {
 	switch {
 	case config == nil:
 	case asks && k.NoCheck != "":

@@ -21,7 +21,7 @@ const PausedStore = "store"
 // bound, at most the events and batches in memory.
 type backpressure struct {
 	full    []string
-	crowded map[Pair]string
+	crowded map[SagaTenant]string
 	paused  map[string]bool // reasons that are shown
 	since   time.Time
 }
@@ -43,7 +43,7 @@ func (v *loop) press() {
 		v.hold(held)
 	}
 	b.full = full
-	var crowded map[Pair]string
+	var crowded map[SagaTenant]string
 	if v.opts.CatchUp.open() {
 		crowded = v.outbox.crowded()
 	}

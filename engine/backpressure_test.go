@@ -31,7 +31,7 @@ func (c *crowd) full() []string {
 	return c.names
 }
 
-func (c *crowd) crowded() map[Pair]string { return nil }
+func (c *crowd) crowded() map[SagaTenant]string { return nil }
 
 // inCrowdedWorld runs the test with an engine that asks the crowd for room.
 func inCrowdedWorld(t *testing.T, test func(w *world, c *crowd)) {

@@ -29,10 +29,10 @@ const (
 // AllTenants stands for every tenant that has no pair of its own with a saga.
 const AllTenants = store.AllTenants
 
-// Pair is a saga, and the tenant for which it is behind, or [AllTenants].
-type Pair struct{ Tenant, Saga string }
+// SagaTenant is a saga, and the tenant for which it is behind, or [AllTenants].
+type SagaTenant struct{ Tenant, Saga string }
 
-func (p Pair) compare(other Pair) int {
+func (p SagaTenant) compare(other SagaTenant) int {
 	return cmp.Or(cmp.Compare(p.Saga, other.Saga), cmp.Compare(p.Tenant, other.Tenant))
 }
 
@@ -43,7 +43,7 @@ func (p Pair) compare(other Pair) int {
 //
 // The loop owns it. Lanes read it while they run, when nothing changes it.
 type laggard struct {
-	Pair
+	SagaTenant
 	done    map[string]edda.Checkpoint // evaluated
 	durable map[string]edda.Checkpoint // committed; nil while nothing of it is
 	begun   map[string]uint64          // where this process found it
@@ -63,9 +63,9 @@ type laggard struct {
 	again   time.Time
 }
 
-func newLaggard(p Pair) *laggard {
+func newLaggard(p SagaTenant) *laggard {
 	return &laggard{
-		Pair: p, done: map[string]edda.Checkpoint{}, begun: map[string]uint64{},
+		SagaTenant: p, done: map[string]edda.Checkpoint{}, begun: map[string]uint64{},
 		given: map[string]uint64{}, withheld: map[string]uint64{},
 	}
 }
@@ -81,10 +81,10 @@ func (l *laggard) reached(stream string) uint64 {
 }
 
 // positions are those that are evaluated, in the order of their streams.
-func (l *laggard) positions() []store.Position {
-	out := make([]store.Position, 0, len(l.done))
+func (l *laggard) positions() []store.SagaPosition {
+	out := make([]store.SagaPosition, 0, len(l.done))
 	for _, stream := range slices.Sorted(maps.Keys(l.done)) {
-		out = append(out, store.Position{Tenant: l.Tenant, Saga: l.Saga, Checkpoint: l.done[stream]})
+		out = append(out, store.SagaPosition{Tenant: l.Tenant, Saga: l.Saga, Checkpoint: l.done[stream]})
 	}
 	return out
 }
@@ -110,14 +110,14 @@ func (l *laggard) caughtUp() bool {
 }
 
 // lagging are the pairs that are behind; mostly there are none.
-type lagging map[Pair]*laggard
+type lagging map[SagaTenant]*laggard
 
 // find is the pair that a saga of a tenant belongs to, also where it is live again.
 func (g lagging) find(tenant, saga string) *laggard {
-	if l := g[Pair{tenant, saga}]; l != nil {
+	if l := g[SagaTenant{tenant, saga}]; l != nil {
 		return l
 	}
-	return g[Pair{AllTenants, saga}]
+	return g[SagaTenant{AllTenants, saga}]
 }
 
 // behind is the pair that a saga of a tenant is behind with; nil where it is not.
@@ -141,7 +141,7 @@ func (g lagging) within(k edda.Key, t time.Time) time.Time {
 }
 
 func (g lagging) sorted() []*laggard {
-	return slices.SortedFunc(maps.Values(g), func(a, b *laggard) int { return a.compare(b.Pair) })
+	return slices.SortedFunc(maps.Values(g), func(a, b *laggard) int { return a.compare(b.SagaTenant) })
 }
 
 // leaving is an event that the main line leaves to a pair.
@@ -229,7 +229,7 @@ func (v *loop) joining() (pairs []*laggard) {
 		if l.paused != "" || l.live || !l.caughtUp() || slices.ContainsFunc(l.queue, v.passed) {
 			continue
 		}
-		if all := v.lagging[Pair{AllTenants, l.Saga}]; all != nil && all != l {
+		if all := v.lagging[SagaTenant{AllTenants, l.Saga}]; all != nil && all != l {
 			continue
 		}
 		pairs = append(pairs, l)
@@ -318,7 +318,7 @@ func (v *loop) keepUp(sets []*set, b *batch, joined []*laggard) {
 		}
 		l.dirty = false
 		for _, p := range l.positions() {
-			if !slices.ContainsFunc(first.change.Positions, func(q store.Position) bool {
+			if !slices.ContainsFunc(first.change.Positions, func(q store.SagaPosition) bool {
 				return q.Tenant == p.Tenant && q.Saga == p.Saga && q.Stream == p.Stream
 			}) {
 				first.change.Positions = append(first.change.Positions, p)
@@ -329,7 +329,7 @@ func (v *loop) keepUp(sets []*set, b *batch, joined []*laggard) {
 	for _, l := range joined {
 		to := first
 		for _, s := range sets {
-			if s.coversAny(l.Pair) {
+			if s.coversAny(l.SagaTenant) {
 				to = s
 			}
 		}
@@ -365,7 +365,7 @@ func (v *loop) taken(b *batch) {
 // committedBehind moves what is durable of the pairs, and forgets those that have rejoined.
 func (v *loop) committedBehind(s *set) {
 	for _, p := range s.change.Positions {
-		if l := v.lagging[Pair{p.Tenant, p.Saga}]; l != nil {
+		if l := v.lagging[SagaTenant{p.Tenant, p.Saga}]; l != nil {
 			if l.durable == nil {
 				l.durable = map[string]edda.Checkpoint{}
 			}
@@ -373,15 +373,15 @@ func (v *loop) committedBehind(s *set) {
 		}
 	}
 	for _, p := range s.change.DropPositions {
-		l := v.lagging[Pair{p.Tenant, p.Saga}]
+		l := v.lagging[SagaTenant{p.Tenant, p.Saga}]
 		if l == nil || !l.live {
 			continue
 		}
 		// gofail: var engineRejoined struct{}
-		delete(v.lagging, l.Pair)
+		delete(v.lagging, l.SagaTenant)
 		l.dismiss()
 		v.log.Info("a saga has caught up with the streams", zap.String("saga", l.Saga), zap.String("tenant", l.Tenant))
-		if v.crowded[l.Pair] != "" {
+		if v.crowded[l.SagaTenant] != "" {
 			v.pause(v.crowded) // it was crowded while it rejoined
 		}
 	}
@@ -397,7 +397,7 @@ func (v *loop) fallBack() {
 			l.given = map[string]uint64{}
 		}
 		from := l.durable
-		if all := v.lagging[Pair{AllTenants, l.Saga}]; from == nil && all != nil {
+		if all := v.lagging[SagaTenant{AllTenants, l.Saga}]; from == nil && all != nil {
 			from = all.durable // it was one of them
 		}
 		if from == nil { // it has fallen behind in what was lost: all that is durable went to it
@@ -411,7 +411,7 @@ func (v *loop) fallBack() {
 }
 
 // found takes the pairs that the store says are behind, when the engine starts.
-func (v *loop) found(rows []store.Position) {
+func (v *loop) found(rows []store.SagaPosition) {
 	for _, l := range v.lag(rows) {
 		l.durable = maps.Clone(l.done)
 	}
@@ -419,9 +419,9 @@ func (v *loop) found(rows []store.Position) {
 }
 
 // lag makes pairs of positions. What the main line has passed may have been for them.
-func (v *loop) lag(rows []store.Position) (added []*laggard) {
+func (v *loop) lag(rows []store.SagaPosition) (added []*laggard) {
 	for _, p := range rows {
-		pair := Pair{p.Tenant, p.Saga}
+		pair := SagaTenant{p.Tenant, p.Saga}
 		l := v.lagging[pair]
 		if l == nil {
 			l = newLaggard(pair)
@@ -440,13 +440,13 @@ func (v *loop) lag(rows []store.Position) (added []*laggard) {
 // pause has the pairs that have no room fall behind the streams, with the reason, and those
 // that have some again go on. A pair that has rejoined in what is not durable yet is paused
 // once it is.
-func (v *loop) pause(crowded map[Pair]string) {
+func (v *loop) pause(crowded map[SagaTenant]string) {
 	v.crowded = crowded
 	for _, l := range v.lagging {
 		if l.live {
 			continue
 		}
-		if l.paused = crowded[l.Pair]; l.paused != "" {
+		if l.paused = crowded[l.SagaTenant]; l.paused != "" {
 			l.dismiss()
 		}
 	}
@@ -461,7 +461,7 @@ func (v *loop) pause(crowded map[Pair]string) {
 
 // fallBehind has a pair be behind from what the main line has evaluated on, or where it is
 // as one of all tenants.
-func (v *loop) fallBehind(pair Pair, reason string) {
+func (v *loop) fallBehind(pair SagaTenant, reason string) {
 	l := newLaggard(pair)
 	if all := v.lagging.behind(AllTenants, pair.Saga); all != nil {
 		for _, at := range all.done {
@@ -486,15 +486,15 @@ func (v *loop) tellBehind() {
 	if len(v.lagging) == 0 && v.waits.Load() == nil {
 		return
 	}
-	bounds := make(map[Pair]*time.Time, len(v.lagging))
+	bounds := make(map[SagaTenant]*time.Time, len(v.lagging))
 	infos := make([]Behind, 0, len(v.lagging))
 	for _, l := range v.lagging.sorted() {
 		switch {
 		case l.live || !l.bounded:
-			bounds[l.Pair] = nil
+			bounds[l.SagaTenant] = nil
 		default:
 			bound := l.bound
-			bounds[l.Pair] = &bound
+			bounds[l.SagaTenant] = &bound
 		}
 		if !l.live {
 			infos = append(infos, l.info())
@@ -516,26 +516,26 @@ func (e *Engine) Waits(d store.Due) bool {
 	if bounds == nil {
 		return false
 	}
-	bound, ok := (*bounds)[Pair{d.Key.Tenant, d.Key.Saga}]
+	bound, ok := (*bounds)[SagaTenant{d.Key.Tenant, d.Key.Saga}]
 	if !ok {
-		bound = (*bounds)[Pair{AllTenants, d.Key.Saga}]
+		bound = (*bounds)[SagaTenant{AllTenants, d.Key.Saga}]
 	}
 	return bound != nil && bound.Before(d.Time)
 }
 
 // cover sets the position of a pair in one stream.
-func (s *set) cover(p Pair, at edda.Checkpoint) {
+func (s *set) cover(p SagaTenant, at edda.Checkpoint) {
 	for i := range s.change.Positions {
 		if q := &s.change.Positions[i]; q.Tenant == p.Tenant && q.Saga == p.Saga && q.Stream == at.Stream {
 			q.Checkpoint = at
 			return
 		}
 	}
-	s.change.Positions = append(s.change.Positions, store.Position{Tenant: p.Tenant, Saga: p.Saga, Checkpoint: at})
+	s.change.Positions = append(s.change.Positions, store.SagaPosition{Tenant: p.Tenant, Saga: p.Saga, Checkpoint: at})
 }
 
-func (s *set) coversAny(p Pair) bool {
-	return slices.ContainsFunc(s.change.Positions, func(q store.Position) bool { return q.Tenant == p.Tenant && q.Saga == p.Saga })
+func (s *set) coversAny(p SagaTenant) bool {
+	return slices.ContainsFunc(s.change.Positions, func(q store.SagaPosition) bool { return q.Tenant == p.Tenant && q.Saga == p.Saga })
 }
 
 // Behind is a saga that is behind the streams, for people.

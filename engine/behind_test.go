@@ -43,7 +43,7 @@ func (c chorus) Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.
 type library struct {
 	*streams
 	mu      sync.Mutex // guards all below
-	opened  []Pair
+	opened  []SagaTenant
 	closed  int
 	lost    map[string]uint64 // messages up to here are gone
 	refuses error
@@ -51,11 +51,11 @@ type library struct {
 
 func (w *world) library() *library { return &library{streams: w.streams, lost: map[string]uint64{}} }
 
-func (l *library) catchUp() CatchUp {
-	return CatchUp{Streams: []string{"A", "B"}, Open: l.open}
+func (l *library) catchUp() CatchUpOptions {
+	return CatchUpOptions{Streams: []string{"A", "B"}, Open: l.open}
 }
 
-func (l *library) open(_ context.Context, p Pair, from []edda.Checkpoint) (Past, error) {
+func (l *library) open(_ context.Context, p SagaTenant, from []edda.Checkpoint) (Past, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refuses != nil {
@@ -152,10 +152,10 @@ func (s *shelf) Ends(context.Context) (ends []End, _ error) {
 // and wants all does.
 func (w *world) begins(sagas chorus, names ...string) {
 	w.t.Helper()
-	var rows []store.Position
+	var rows []store.SagaPosition
 	for _, name := range names {
 		for _, stream := range []string{"A", "B"} {
-			rows = append(rows, store.Position{Tenant: AllTenants, Saga: name, Checkpoint: edda.Checkpoint{Stream: stream, Created: w.streams.created}})
+			rows = append(rows, store.SagaPosition{Tenant: AllTenants, Saga: name, Checkpoint: edda.Checkpoint{Stream: stream, Created: w.streams.created}})
 		}
 	}
 	if err := w.db.Commit(context.Background(), store.Change{Positions: rows}); err != nil {
@@ -171,7 +171,7 @@ func (w *world) logOf(saga, correlation string) []string {
 	return w.log(edda.Key{Tenant: "acme", Saga: saga, Correlation: correlation})
 }
 
-func (w *world) behind() []store.Position {
+func (w *world) behind() []store.SagaPosition {
 	w.t.Helper()
 	rows, err := w.db.Positions()
 	if err != nil {
@@ -537,7 +537,7 @@ func TestWhoeverWaitsForAnEventThatASagaHasStillToTakeInIsToldThen(t *testing.T)
 		w.streams.publish("A", event("e", "add", "K"))
 		settle()
 		w.begins(chorus{"late"}, "late")
-		told := make(chan Outcome, 1)
+		told := make(chan EventResult, 1)
 		go func() {
 			o, err := w.engine.Await(context.Background(), "acme", "asked", func(context.Context) error {
 				w.streams.publish("A", event("asked", "add", "K"))

@@ -62,14 +62,14 @@ func relive(t *testing.T, r *rapid.T, plan []string) {
 				w.rewind()
 				w.start(options)
 			case "crowd old":
-				room.set(Pair{"acme", "old"})
+				room.set(SagaTenant{"acme", "old"})
 			case "crowd late", "crowd both":
 				if !begun { // nobody who has not begun has work
 					break
 				}
-				room.set(Pair{"acme", "late"}, Pair{"other", "late"})
+				room.set(SagaTenant{"acme", "late"}, SagaTenant{"other", "late"})
 				if step == "crowd both" {
-					room.set(Pair{"acme", "old"}, Pair{"acme", "late"})
+					room.set(SagaTenant{"acme", "old"}, SagaTenant{"acme", "late"})
 				}
 			case "crowd none":
 				room.set()

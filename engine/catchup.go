@@ -38,11 +38,11 @@ type Past interface {
 	Close()
 }
 
-// CatchUp says how sagas that are behind are caught up. The zero value catches none up.
-type CatchUp struct {
+// CatchUpOptions says how sagas that are behind are caught up. The zero value catches none up.
+type CatchUpOptions struct {
 	// Open begins to read for a pair behind the positions. An error that is
 	// [edda.Permanent] stays until the sagas or the tenants change.
-	Open func(ctx context.Context, p Pair, from []edda.Checkpoint) (Past, error)
+	Open func(ctx context.Context, p SagaTenant, from []edda.Checkpoint) (Past, error)
 	// Streams are those with aggregate events and facts.
 	Streams []string
 	// After, where set, is closed when catching up may begin, and sagas may fall behind:
@@ -51,7 +51,7 @@ type CatchUp struct {
 }
 
 // open tells whether sagas are caught up now.
-func (c *CatchUp) open() bool {
+func (c *CatchUpOptions) open() bool {
 	if c.Open == nil {
 		return false
 	}
@@ -114,7 +114,7 @@ func (r reader) run(ctx context.Context) error {
 
 // read gives the loop what is stored for a pair, until it is dismissed.
 func (r reader) read(e *errand) error {
-	past, err := r.opts.CatchUp.Open(e.ctx, e.laggard.Pair, e.from)
+	past, err := r.opts.CatchUp.Open(e.ctx, e.laggard.SagaTenant, e.from)
 	if err != nil {
 		return err
 	}

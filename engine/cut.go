@@ -235,7 +235,7 @@ func (c *cutter) close(units []unit) {
 		if at := u.it.position(); u.it.due == nil && at.Stream != "" {
 			at.Created = c.created[at.Stream]
 			if l := u.it.lag; l != nil {
-				s.cover(l.Pair, at)
+				s.cover(l.SagaTenant, at)
 			} else {
 				s.move(at)
 			}

@@ -35,7 +35,7 @@ func (e *Engine) Wake(ctx context.Context, rows []store.Due) error {
 
 // Start applies the event of a schedule and records how far the schedule has
 // come, in one change set. It returns when that is durable.
-func (e *Engine) Start(ctx context.Context, ev edda.Event, s edda.Schedule) error {
+func (e *Engine) Start(ctx context.Context, ev edda.Event, s edda.ScheduleState) error {
 	return e.ask(ctx, func(v *loop, done report) {
 		v.hand(newStart(ev, s, &handover{left: 1, done: done}))
 		v.advance()

@@ -307,7 +307,7 @@ func TestAScheduleStartsWithItsRowInOneChangeSet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ev := event("nightly-1", "add", "k")
 		ev.Kind, ev.Time = edda.KindSchedule, time.Now().UTC()
-		s := edda.Schedule{Tenant: "acme", Saga: "counter", Name: "nightly", Last: ev.Time}
+		s := edda.ScheduleState{Tenant: "acme", Saga: "counter", Name: "nightly", Last: ev.Time}
 		before := w.gate.count()
 		if err := w.engine.Start(context.Background(), ev, s); err != nil {
 			t.Fatal(err)

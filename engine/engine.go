@@ -48,13 +48,13 @@ type Options struct {
 	// told to leave new events in their streams; what answers work that went out still comes, or
 	// there would never be room again. A saga that has as much work for a destination as is free
 	// there, for one tenant, falls behind the streams until it has room; all others go on.
-	Destinations []Destination
+	Destinations []DestinationKinds
 	// MaxOutbox is how many rows of one destination make it full; [DefaultMaxOutbox] when zero.
 	MaxOutbox int
 	// MaxParked is how many events of one tenant may wait for their instance
 	// before another becomes a dead letter; [DefaultMaxParked] when zero.
 	MaxParked int
-	CatchUp   CatchUp
+	CatchUp   CatchUpOptions
 	// Lanes is how many keys are evaluated at once. When zero they are GOMAXPROCS, and
 	// fewer where there are few inputs.
 	Lanes int
@@ -98,7 +98,7 @@ type Engine struct {
 	halting sync.Once
 	stopped chan struct{} // closed when Run has returned
 	// waits are until when what is due may fire, of the pairs that are behind; nil: there are none.
-	waits atomic.Pointer[map[Pair]*time.Time]
+	waits atomic.Pointer[map[SagaTenant]*time.Time]
 }
 
 // New makes an engine; nothing happens before Run. The store's Run must go on
@@ -194,7 +194,7 @@ func (r report) orStopped() error {
 
 // Swap takes another set into use between two batches and returns once it is. Behind are
 // the positions, in the store already, of sagas in it that begin behind the streams.
-func (e *Engine) Swap(ctx context.Context, sagas Sagas, behind ...store.Position) error {
+func (e *Engine) Swap(ctx context.Context, sagas Sagas, behind ...store.SagaPosition) error {
 	return e.ask(ctx, func(v *loop, done report) {
 		v.sagas = sagas
 		v.found(behind)

@@ -297,7 +297,7 @@ func TestCallsAfterTheEndSaySo(t *testing.T) {
 			"swap":  w.engine.Swap(ctx, counter{}),
 			"ping":  w.engine.Ping(ctx),
 			"wake":  w.engine.Wake(ctx, row("k", time.Now())),
-			"start": w.engine.Start(ctx, edda.Event{}, edda.Schedule{}),
+			"start": w.engine.Start(ctx, edda.Event{}, edda.ScheduleState{}),
 		} {
 			if !errors.Is(err, ErrStopped) || !errors.Is(err, edda.Permanent) {
 				t.Errorf("%s: %v", name, err)

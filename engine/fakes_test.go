@@ -412,11 +412,11 @@ func (g *gate) sent(n int) []store.Change {
 	return slices.Clone(g.submitted[n:])
 }
 
-func (g *gate) line() pipeline { return &gateLine{gate: g, real: g.records.line()} }
+func (g *gate) line() submitter { return &gateLine{gate: g, real: g.records.line()} }
 
 type gateLine struct {
 	gate   *gate
-	real   pipeline
+	real   submitter
 	broken error
 }
 

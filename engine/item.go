@@ -41,7 +41,7 @@ type item struct {
 type due struct {
 	time     time.Time
 	row      *store.Due     // set for a row
-	schedule *edda.Schedule // set for a start
+	schedule *edda.ScheduleState // set for a start
 	exchange *exchange      // set for a cell that is changed beside the streams
 	handed   *handover
 }
@@ -79,7 +79,7 @@ func newRow(row store.Due, h *handover) *item {
 	return &item{due: &due{time: row.Time, row: &row, handed: h}, targets: []saga.Target{{Key: row.Key}}}
 }
 
-func newStart(ev edda.Event, s edda.Schedule, h *handover) *item {
+func newStart(ev edda.Event, s edda.ScheduleState, h *handover) *item {
 	return &item{event: ev, due: &due{time: ev.Time, schedule: &s, handed: h}}
 }
 
@@ -97,8 +97,8 @@ func (it *item) forget() {
 }
 
 // outcome sums up what became of the item's event.
-func (it *item) outcome() Outcome {
-	o := Outcome{Fate: edda.FateIgnored}
+func (it *item) outcome() EventResult {
+	o := EventResult{Fate: edda.FateIgnored}
 	for i, target := range it.targets {
 		if target.Dead != nil {
 			o.take(target.Key, edda.FateDead, target.Dead)
@@ -111,7 +111,7 @@ func (it *item) outcome() Outcome {
 
 // takeAll adds one target's transitions. The outputs of events that this one
 // released are its doing too; their fates are not its own.
-func (o *Outcome) takeAll(event string, ts []edda.Transition) {
+func (o *EventResult) takeAll(event string, ts []edda.Transition) {
 	for _, t := range ts {
 		if t.Event.ID == event && t.Fate != "" {
 			o.take(t.Key, t.Fate, t.Dead)
@@ -127,7 +127,7 @@ func (o *Outcome) takeAll(event string, ts []edda.Transition) {
 }
 
 // take keeps the first key that took the event, and its fate.
-func (o *Outcome) take(k edda.Key, fate edda.Fate, dead *edda.DeadLetter) {
+func (o *EventResult) take(k edda.Key, fate edda.Fate, dead *edda.DeadLetter) {
 	if o.Fate != edda.FateIgnored {
 		return
 	}

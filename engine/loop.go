@@ -41,7 +41,7 @@ type loop struct {
 	cache    *instanceCache   // what is durable and need not be read again
 	encoders []*store.Encoder // that no batch uses: at most those of the batches in flight
 	answers  *answers
-	line     pipeline // takes the sets; nil after a failure
+	line     submitter // takes the sets; nil after a failure
 	refused  error    // why it takes no more of them
 	inFlight []*set   // submitted and not yet answered, in order
 	batches  int      // whose last set is not yet answered
@@ -70,7 +70,7 @@ type loop struct {
 	lagging lagging
 	idle    []chan *errand  // readers that wait for a pair
 	notes   []store.Audit   // to be written
-	crowded map[Pair]string // pairs that have no room, and why
+	crowded map[SagaTenant]string // pairs that have no room, and why
 	held    bool            // no event is taken in, and nothing is caught up
 
 	draining bool
@@ -337,7 +337,7 @@ func (v *loop) submit(sets []*set, b *batch) {
 			v.applied[c.Stream] = c
 		}
 		for _, p := range s.change.Positions {
-			if l := v.lagging[Pair{p.Tenant, p.Saga}]; l != nil {
+			if l := v.lagging[SagaTenant{p.Tenant, p.Saga}]; l != nil {
 				l.done[p.Stream] = p.Checkpoint
 			}
 		}

@@ -41,7 +41,7 @@ func TestASagaWithoutRoomFallsBehindAlone(t *testing.T) {
 		}
 		w.streams.publish("A", of("acme", "e1"))
 		look()
-		room.set(Pair{"acme", "slow"})
+		room.set(SagaTenant{"acme", "slow"})
 		look()
 		for i := range 3 {
 			w.streams.publish([]string{"A", "B"}[i%2], of("acme", fmt.Sprint("w", i)))
@@ -89,7 +89,7 @@ func TestASagaThatHasRoomAgainBeforeAnythingCameIsLiveAtOnce(t *testing.T) {
 	inRooms(t, chorus{"slow"}, func(w *world, l *library, room *rooms) {
 		w.arm("pay", "K", time.Minute)
 		look()
-		room.set(Pair{"acme", "slow"})
+		room.set(SagaTenant{"acme", "slow"})
 		look()
 		time.Sleep(time.Minute)
 		if w.engine.Waits(store.Due{Time: time.Now(), Key: edda.Key{Tenant: "acme", Saga: "slow", Correlation: "K"}}) {
@@ -110,7 +110,7 @@ func TestWhatIsDueInAPausedSagaFiresUpToTheFirstEventThatWaits(t *testing.T) {
 		w.arm("early", "K", 10*time.Second)
 		w.arm("late", "K", 30*time.Second)
 		settle()
-		room.set(Pair{"acme", "counter"})
+		room.set(SagaTenant{"acme", "counter"})
 		look()
 		time.Sleep(20 * time.Second)
 		w.streams.publish("A", event("waits", "add", "K"))
@@ -137,7 +137,7 @@ func TestNothingIsPausedBeforeARestoredStoreHasTakenInItsPast(t *testing.T) {
 		catchUp.After = over
 		w.sagas = chorus{"old"}
 		w.start(Options{CatchUp: catchUp, room: room})
-		room.set(Pair{"acme", "old"})
+		room.set(SagaTenant{"acme", "old"})
 		w.streams.publish("A", event("e", "add", "K"))
 		look()
 		w.begins(chorus{"old", "late"}, "late")
@@ -160,9 +160,9 @@ func TestNothingIsPausedBeforeARestoredStoreHasTakenInItsPast(t *testing.T) {
 // TestNoMoreSagasFallBehindThanMayBe.
 func TestNoMoreSagasFallBehindThanMayBe(t *testing.T) {
 	inRooms(t, chorus{"old"}, func(w *world, l *library, room *rooms) {
-		var all []Pair
+		var all []SagaTenant
 		for i := range maxPaused + 50 {
-			all = append(all, Pair{fmt.Sprint("t", i), "old"})
+			all = append(all, SagaTenant{fmt.Sprint("t", i), "old"})
 		}
 		room.set(all...)
 		look()
@@ -178,13 +178,13 @@ func TestNoMoreSagasFallBehindThanMayBe(t *testing.T) {
 // rooms says who has none.
 type rooms struct {
 	mu    sync.Mutex // guards pairs
-	pairs map[Pair]string
+	pairs map[SagaTenant]string
 }
 
-func (r *rooms) set(pairs ...Pair) {
+func (r *rooms) set(pairs ...SagaTenant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pairs = map[Pair]string{}
+	r.pairs = map[SagaTenant]string{}
 	for _, p := range pairs {
 		r.pairs[p] = "gateway"
 	}
@@ -192,7 +192,7 @@ func (r *rooms) set(pairs ...Pair) {
 
 func (r *rooms) full() []string { return nil }
 
-func (r *rooms) crowded() map[Pair]string {
+func (r *rooms) crowded() map[SagaTenant]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.pairs)
@@ -208,7 +208,7 @@ func TestReadersGoOnToThoseWhoWait(t *testing.T) {
 		settle()
 		l.refuse(errors.New("not now"))
 		w.begins(chorus{"old", "late"}, "late")
-		room.set(Pair{"acme", "late"}, Pair{"other", "late"}, Pair{"third", "late"})
+		room.set(SagaTenant{"acme", "late"}, SagaTenant{"other", "late"}, SagaTenant{"third", "late"})
 		look()
 		room.set()
 		l.refuse(nil)
@@ -234,7 +234,7 @@ func TestAPairThatIsPausedWhileItIsCaughtUpWithAllOthersGoesOnWhereTheyWere(t *t
 		l.refuse(errors.New("not now"))
 		w.begins(chorus{"old", "late"}, "late")
 		w.gate.failNext(errDiskFull)
-		room.set(Pair{"acme", "late"})
+		room.set(SagaTenant{"acme", "late"})
 		look()
 		time.Sleep(time.Minute) // the store is tried again
 		room.set()
@@ -252,12 +252,12 @@ func TestAPairThatHasNoRoomWhileItRejoinsIsPausedOnceItHas(t *testing.T) {
 	inRooms(t, chorus{"old"}, func(w *world, l *library, room *rooms) {
 		w.streams.publish("A", event("e", "add", "K"))
 		look()
-		room.set(Pair{"acme", "old"})
+		room.set(SagaTenant{"acme", "old"})
 		look()
 		w.gate.set(true, nil)
 		room.set()
 		look() // it rejoins, and that is not durable
-		room.set(Pair{"acme", "old"})
+		room.set(SagaTenant{"acme", "old"})
 		look()
 		w.gate.set(false, nil)
 		look()

@@ -26,8 +26,8 @@ const (
 	maxShares = 128
 )
 
-// Destination is where some kinds of the work of sagas go.
-type Destination struct {
+// DestinationKinds is where some kinds of the work of sagas go.
+type DestinationKinds struct {
 	Name  string // a label of metrics
 	Kinds []edda.WorkKind
 }
@@ -45,12 +45,12 @@ type room interface {
 	// free. So one saga whose destination is dead takes half of the room at most, two take a
 	// third each. A new saga finds room. The method is Choudhury and Hahne, "Dynamic Queue
 	// Length Thresholds for Shared-Memory Packet Switches", 1998.
-	crowded() map[Pair]string
+	crowded() map[SagaTenant]string
 }
 
 // share is what one saga of a tenant has of a destination.
 type share struct {
-	Pair
+	SagaTenant
 	destination string
 }
 
@@ -58,13 +58,13 @@ type share struct {
 type outboxRoom struct {
 	db           records
 	max          int
-	destinations []Destination
+	destinations []DestinationKinds
 	isFull       map[string]bool
 	shares       map[share]bool
 	looked       time.Time
 }
 
-func newOutboxRoom(db records, destinations []Destination, max int) *outboxRoom {
+func newOutboxRoom(db records, destinations []DestinationKinds, max int) *outboxRoom {
 	return &outboxRoom{db: db, max: max, destinations: destinations, isFull: map[string]bool{}}
 }
 
@@ -83,7 +83,7 @@ func (r *outboxRoom) full() (names []string) {
 	return names
 }
 
-func (r *outboxRoom) crowded() map[Pair]string {
+func (r *outboxRoom) crowded() map[SagaTenant]string {
 	if now := time.Now(); now.Sub(r.looked) >= sharesEvery {
 		r.looked = now
 		next := map[share]bool{}
@@ -95,10 +95,10 @@ func (r *outboxRoom) crowded() map[Pair]string {
 	if len(r.shares) == 0 {
 		return nil
 	}
-	out := make(map[Pair]string, len(r.shares))
+	out := make(map[SagaTenant]string, len(r.shares))
 	for s := range r.shares {
-		if was := out[s.Pair]; s.Tenant != AllTenants && (was == "" || s.destination < was) {
-			out[s.Pair] = s.destination
+		if was := out[s.SagaTenant]; s.Tenant != AllTenants && (was == "" || s.destination < was) {
+			out[s.SagaTenant] = s.destination
 		}
 	}
 	return out
@@ -106,13 +106,13 @@ func (r *outboxRoom) crowded() map[Pair]string {
 
 // share adds the entries of one destination. It counts nothing while the destination is less than
 // half full, because then no saga has as much as is free.
-func (r *outboxRoom) share(d Destination, to map[share]bool) {
+func (r *outboxRoom) share(d DestinationKinds, to map[share]bool) {
 	free := max(r.max-r.db.Outboxed(d.Kinds...), 0)
 	again := free - free/freePart
 	if len(r.shares) == 0 && free > r.max/2 {
 		return
 	}
-	of := func(o store.Owner) share { return share{Pair{o.Tenant, o.Saga}, d.Name} }
+	of := func(o store.Owner) share { return share{SagaTenant{o.Tenant, o.Saga}, d.Name} }
 	owners := slices.DeleteFunc(r.db.Owners(min(again+1, free), d.Kinds...), func(o store.Owner) bool {
 		return o.Rows < free && !r.shares[of(o)]
 	})

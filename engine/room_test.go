@@ -47,7 +47,7 @@ func newCounted() *counted {
 }
 
 // places are two destinations, of which the tests fill the second.
-var places = []Destination{{"nats", []edda.WorkKind{edda.WorkFact}}, {"gateway", []edda.WorkKind{edda.WorkCommand}}}
+var places = []DestinationKinds{{"nats", []edda.WorkKind{edda.WorkFact}}, {"gateway", []edda.WorkKind{edda.WorkCommand}}}
 
 func TestADestinationIsFullUntilAFifthIsFree(t *testing.T) {
 	db := newCounted()
@@ -137,7 +137,7 @@ func TestTheFirstDestinationOfASagaIsNamed(t *testing.T) {
 	db := newCounted()
 	db.add("acme", 9)
 	db.rows[edda.WorkFact][store.Owner{Tenant: "acme", Saga: "order"}] = 9
-	if got := newOutboxRoom(db, places, 10).crowded(); got[Pair{"acme", "order"}] != "gateway" || len(got) != 1 {
+	if got := newOutboxRoom(db, places, 10).crowded(); got[SagaTenant{"acme", "order"}] != "gateway" || len(got) != 1 {
 		t.Errorf("crowded: %v", got)
 	}
 }

@@ -10,13 +10,13 @@ import (
 )
 
 func TestTheFakeSourceIsASource(t *testing.T) {
-	sourcetest.Run(t, func(t *testing.T, before []edda.Event, test func(*testing.T, sourcetest.Subject)) {
+	sourcetest.Run(t, func(t *testing.T, before []edda.Event, test func(*testing.T, sourcetest.Fixture)) {
 		synctest.Test(t, func(t *testing.T) {
 			src, put := engine.NewFakeSource()
 			for _, ev := range before {
 				put(ev)
 			}
-			test(t, sourcetest.Subject{Source: src, Store: put})
+			test(t, sourcetest.Fixture{Source: src, Store: put})
 		})
 	})
 }

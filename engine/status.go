@@ -10,7 +10,7 @@ import (
 
 // Info is where the engine stands, for people.
 type Info struct {
-	Positions []Position `json:"positions"`
+	Positions []StreamPosition `json:"positions"`
 	// InFlight counts inputs that are evaluated and not yet durable.
 	InFlight int `json:"in_flight"`
 	// Behind are the sagas that are behind the streams.
@@ -18,8 +18,8 @@ type Info struct {
 	Draining bool     `json:"draining,omitempty"`
 }
 
-// Position is how far one stream is durably handled.
-type Position struct {
+// StreamPosition is how far one stream is durably handled.
+type StreamPosition struct {
 	edda.Checkpoint
 	// End is the last message meant for the sagas when the stream was last
 	// looked at; Lag is how many sequences it is ahead, other messages included.
@@ -30,14 +30,14 @@ type Position struct {
 // status is what others may ask of a running engine.
 type status struct {
 	mu       sync.Mutex // guards all below
-	streams  map[string]Position
+	streams  map[string]StreamPosition
 	inFlight int
 	behind   []Behind
 	draining bool
 	failure  error
 }
 
-func newStatus() *status { return &status{streams: map[string]Position{}} }
+func newStatus() *status { return &status{streams: map[string]StreamPosition{}} }
 
 func (s *status) restore(positions []edda.Checkpoint) { s.moved(positions) }
 
@@ -101,6 +101,6 @@ func (s *status) info() Info {
 		}
 		i.Positions = append(i.Positions, p)
 	}
-	slices.SortFunc(i.Positions, func(a, b Position) int { return strings.Compare(a.Stream, b.Stream) })
+	slices.SortFunc(i.Positions, func(a, b StreamPosition) int { return strings.Compare(a.Stream, b.Stream) })
 	return i
 }

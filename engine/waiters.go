@@ -13,8 +13,8 @@ import (
 // Beyond it the caller is told to come again.
 const maxWaiters = 4096
 
-// Outcome is what became of an event.
-type Outcome struct {
+// EventResult is what became of an event.
+type EventResult struct {
 	Key  edda.Key // of the first instance that took it; zero when none did
 	Fate edda.Fate
 	// Outputs are those of every transition that the event caused.
@@ -41,50 +41,50 @@ type waiters struct {
 	gauge prometheus.Gauge
 	mu    sync.Mutex // guards all below
 	n     int
-	byKey map[waitKey][]chan Outcome
+	byKey map[waitKey][]chan EventResult
 }
 
 func newWaiters(g prometheus.Gauge) *waiters {
-	return &waiters{gauge: g, byKey: map[waitKey][]chan Outcome{}}
+	return &waiters{gauge: g, byKey: map[waitKey][]chan EventResult{}}
 }
 
 // Await calls publish, which is to publish the event with that id, and returns
 // what became of it once that is durable. It waits from before publish is
 // called, so the outcome cannot be missed. An event that the stream already had
 // has no second outcome: publish should return an error then.
-func (e *Engine) Await(ctx context.Context, tenant, eventID string, publish func(context.Context) error) (Outcome, error) {
+func (e *Engine) Await(ctx context.Context, tenant, eventID string, publish func(context.Context) error) (EventResult, error) {
 	k := waitKey{tenant, eventID}
 	ch, err := e.waiters.add(k)
 	if err != nil {
-		return Outcome{}, err
+		return EventResult{}, err
 	}
 	defer e.waiters.remove(k, ch)
 	if err := publish(ctx); err != nil {
-		return Outcome{}, err
+		return EventResult{}, err
 	}
 	select {
 	case o := <-ch:
 		return o, nil
 	case <-ctx.Done():
-		return Outcome{}, ctx.Err()
+		return EventResult{}, ctx.Err()
 	case <-e.stopped:
-		return Outcome{}, ErrStopped
+		return EventResult{}, ErrStopped
 	}
 }
 
-func (w *waiters) add(k waitKey) (chan Outcome, error) {
+func (w *waiters) add(k waitKey) (chan EventResult, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.n >= maxWaiters {
 		return nil, edda.Classify(edda.Temporary, "%d calls already wait for a commit", w.n)
 	}
-	ch := make(chan Outcome, 1)
+	ch := make(chan EventResult, 1)
 	w.byKey[k] = append(w.byKey[k], ch)
 	w.count(1)
 	return ch, nil
 }
 
-func (w *waiters) remove(k waitKey, ch chan Outcome) {
+func (w *waiters) remove(k waitKey, ch chan EventResult) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	left := w.byKey[k]

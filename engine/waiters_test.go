@@ -11,7 +11,7 @@ import (
 	"edda"
 )
 
-func (w *world) await(ctx context.Context, ev edda.Event) (Outcome, error) {
+func (w *world) await(ctx context.Context, ev edda.Event) (EventResult, error) {
 	return w.engine.Await(ctx, ev.Tenant, ev.ID, func(context.Context) error {
 		w.streams.publish("A", ev)
 		return nil
@@ -21,7 +21,7 @@ func (w *world) await(ctx context.Context, ev edda.Event) (Outcome, error) {
 func TestAwaitTellsTheOutcomeOnceItIsDurable(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.gate.set(true, nil)
-		got := make(chan Outcome, 1)
+		got := make(chan EventResult, 1)
 		go func() {
 			o, err := w.await(context.Background(), event("e1", "add", "k"))
 			if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/expr-lang/expr/ast"
 )
 
-// loop says how a closure checks its list: its name in messages, and the cost of one round.
-type loop struct {
+// roundCost says how a closure checks its list: its name in messages, and the cost of one round.
+type roundCost struct {
 	name string
 	cost int
 }
@@ -36,7 +36,7 @@ func (l *lowering) closure(n *ast.BuiltinNode) ast.Node {
 	if len(l.loops) == MaxNesting {
 		return l.fail(n, "closures are nested deeper than %d", MaxNesting)
 	}
-	around := &loop{name: n.Name}
+	around := &roundCost{name: n.Name}
 	list := primitive(n.Arguments[0], "list", l.lower(n.Arguments[0]), constant(around))
 	before := l.nodes
 	var body ast.Node = &ast.PointerNode{}

@@ -255,7 +255,7 @@ func (m *machine) counted(v any) bool {
 
 // list checks the list of a closure, and charges all its rounds.
 func (m *machine) list(v, around any) []any {
-	l := around.(*loop)
+	l := around.(*roundCost)
 	list := asList(l.name, v)
 	m.loops++
 	m.charge(loopSteps + len(list)*(l.cost+1))

@@ -41,13 +41,13 @@ type Value struct {
 	Kind   ValueKind
 	Scalar any // nil, bool, int, float64 or string
 	Expr   *Expr
-	Parts  []Part
+	Parts  []TemplatePart
 	Items  []*Value
 	Fields []Field // in document order, names unique
 }
 
-// Part is a part of a template: text, or an expression if Expr is set.
-type Part struct {
+// TemplatePart is a part of a template: text, or an expression if Expr is set.
+type TemplatePart struct {
 	Text string
 	Expr *Expr
 }

@@ -62,7 +62,7 @@ func TestEveryFieldOfTheTreeIsFilled(t *testing.T) {
 	d.value("", reflect.ValueOf(*clean(t, string(source))))
 	for _, typ := range []any{
 		File{}, Saga{}, Schedule{}, EventDecl{}, Upcast{}, Trigger{}, Handler{}, Let{}, Assign{}, Block{}, Case{}, Action{},
-		Effect{}, Retry{}, Test{}, TestStep{}, Expect{}, Value{}, Part{}, Field{}, Duration{}, Name{}, Expr{},
+		Effect{}, Retry{}, Test{}, TestStep{}, Expect{}, Value{}, TemplatePart{}, Field{}, Duration{}, Name{}, Expr{},
 	} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(typ)) {
 			if name := reflect.TypeOf(typ).Name() + "." + f.Name; !f.Anonymous && len(f.Index) == 1 && !d.filled[name] {

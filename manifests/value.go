@@ -156,12 +156,12 @@ func (r *reader) templateExpr(t *trace, text string, at int) *Expr {
 // addPart adds an expression, and the text before it.
 func (v *Value) addPart(text *strings.Builder, e *Expr) {
 	v.addText(text)
-	v.Parts = append(v.Parts, Part{Expr: e})
+	v.Parts = append(v.Parts, TemplatePart{Expr: e})
 }
 
 func (v *Value) addText(text *strings.Builder) {
 	if text.Len() > 0 {
-		v.Parts = append(v.Parts, Part{Text: text.String()})
+		v.Parts = append(v.Parts, TemplatePart{Text: text.String()})
 		text.Reset()
 	}
 }

@@ -118,13 +118,13 @@ func (p *process) publisher() (*stream.Publisher, error) {
 var errNoSagas = edda.Classify(edda.Permanent, "this process runs no sagas: ask one with the role saga or combined")
 
 // Send publishes a message and waits for its outcome.
-func (p *process) Send(ctx context.Context, message edda.Event) (engine.Outcome, error) {
+func (p *process) Send(ctx context.Context, message edda.Event) (engine.EventResult, error) {
 	l := p.pipeline.Load()
 	switch {
 	case l == nil:
-		return engine.Outcome{}, errNoPipeline
+		return engine.EventResult{}, errNoPipeline
 	case l.engine == nil:
-		return engine.Outcome{}, errNoSagas
+		return engine.EventResult{}, errNoSagas
 	}
 	return l.engine.Await(ctx, message.Tenant, message.ID, func(ctx context.Context) error {
 		sent, err := l.publisher.Send(ctx, message)

@@ -22,7 +22,7 @@ import (
 // beginning is the change that starts the sagas that the store has not seen.
 type beginning struct {
 	begun     *[]store.Beginning // nil: no saga starts
-	positions []store.Position   // of the sagas that catch up
+	positions []store.SagaPosition   // of the sagas that catch up
 	said      []string           // about the sagas that catch up, in words
 }
 
@@ -36,7 +36,7 @@ func (p *process) begin(ctx context.Context, l *pipeline, set *saga.Set, held []
 		return b, fmt.Errorf("read which sagas have begun: %w", err)
 	}
 	now := time.Now().UTC()
-	var all []stream.Beginning
+	var all []stream.StreamStart
 	for _, name := range unseen(set, list) {
 		program := set.Newest(name)
 		one := store.Beginning{Saga: name, Time: now}
@@ -75,11 +75,11 @@ func unseen(set *saga.Set, list []store.Beginning) (names []string) {
 }
 
 // behind sets the positions of a saga to the start of all streams, and returns them.
-func (b *beginning) behind(name string, all []stream.Beginning) (at []edda.Checkpoint) {
+func (b *beginning) behind(name string, all []stream.StreamStart) (at []edda.Checkpoint) {
 	var from []string
 	for _, s := range all {
 		at = append(at, s.Checkpoint)
-		b.positions = append(b.positions, store.Position{Tenant: engine.AllTenants, Saga: name, Checkpoint: s.Checkpoint})
+		b.positions = append(b.positions, store.SagaPosition{Tenant: engine.AllTenants, Saga: name, Checkpoint: s.Checkpoint})
 		if s.Messages > 0 {
 			from = append(from, fmt.Sprintf("message %d of %s (%d messages)", s.Seq+1, s.Stream, s.Messages))
 		}
@@ -122,10 +122,10 @@ func (l loaded) catchesUp() (out manifests.Problems) {
 }
 
 // catchingUp returns how the engine reads the backlog of sagas that are behind.
-func (p *process) catchingUp(l *pipeline) engine.CatchUp {
-	return engine.CatchUp{
+func (p *process) catchingUp(l *pipeline) engine.CatchUpOptions {
+	return engine.CatchUpOptions{
 		Streams: stream.EventStreams(), After: p.afterRestore(l),
-		Open: func(ctx context.Context, pair engine.Pair, from []edda.Checkpoint) (engine.Past, error) {
+		Open: func(ctx context.Context, pair engine.SagaTenant, from []edda.Checkpoint) (engine.Past, error) {
 			if p.loadedSagas.Load().Newest(pair.Saga) == nil {
 				return nil, edda.Classify(edda.Permanent, "saga %s is not loaded: it goes on where it was once it is", pair.Saga)
 			}
@@ -144,9 +144,9 @@ func (p *process) catchingUp(l *pipeline) engine.CatchUp {
 }
 
 // destinations are those of the outbox's lanes.
-func destinations(lanes []outbox.Lane) (all []engine.Destination) {
+func destinations(lanes []outbox.Route) (all []engine.DestinationKinds) {
 	for _, l := range lanes {
-		all = append(all, engine.Destination{Name: l.Name, Kinds: l.Kinds})
+		all = append(all, engine.DestinationKinds{Name: l.Name, Kinds: l.Kinds})
 	}
 	return all
 }

@@ -26,7 +26,7 @@ const callsMayEnd = 5 * time.Second
 
 // provider is one way to call: how manifests describe it, and who makes its calls.
 type provider struct {
-	kind effects.Kind
+	kind effects.ProviderKind
 	make func(p *process, g *dial.Guard) effects.Provider
 }
 
@@ -49,7 +49,7 @@ func providers() map[string]provider {
 // compileEffects compiles every effect. Of duplicates, which the parser has reported, it
 // compiles the first.
 func (l *loaded) compileEffects() {
-	seen, kinds := map[string]bool{}, map[string]effects.Kind{}
+	seen, kinds := map[string]bool{}, map[string]effects.ProviderKind{}
 	for word, p := range providers() {
 		kinds[word] = p.kind
 	}

@@ -31,9 +31,9 @@ import (
 type heroSide struct {
 	flows       *flowsaga.Client
 	coordinator *coordinator.Coordinator
-	watch       *coordinator.Watch
+	watch       *coordinator.JobWatch
 	router      *router.Router
-	keeper      *dispatcher.Keeper
+	releaser    *dispatcher.Releaser
 	mesh        *mesh
 	standIn     *StandIn
 	works       *works
@@ -111,7 +111,7 @@ func (p *process) buildCoordinator() error {
 	if err != nil {
 		return err
 	}
-	if h.keeper, err = dispatcher.NewKeeper(shared, p.metrics, p.log.Named("dispatcher")); err != nil {
+	if h.releaser, err = dispatcher.NewReleaser(shared, p.metrics, p.log.Named("dispatcher")); err != nil {
 		return err
 	}
 	if err := h.coordinator.Listen(); err != nil {
@@ -217,26 +217,26 @@ func (m *mesh) check(ctx context.Context) error {
 const unknownMessage = "0000000000000000"
 
 // heroParts lists what runs for the roles coordinator and runner.
-func (p *process) heroParts() []lifecycle.Part {
-	var parts []lifecycle.Part
+func (p *process) heroParts() []lifecycle.Component {
+	var parts []lifecycle.Component
 	if p.redis != nil {
-		parts = append(parts, lifecycle.Part{Name: "redis", Stage: lifecycle.Store, Run: p.holdRedis})
+		parts = append(parts, lifecycle.Component{Name: "redis", Stage: lifecycle.Store, Run: p.holdRedis})
 	}
 	h := &p.hero
 	if h.standIn != nil {
-		parts = append(parts, lifecycle.Part{Name: "stand-in for mycelium", Stage: lifecycle.Connections, Run: h.standIn.Run})
+		parts = append(parts, lifecycle.Component{Name: "stand-in for mycelium", Stage: lifecycle.Connections, Run: h.standIn.Run})
 	}
 	if h.mesh != nil {
-		parts = append(parts, lifecycle.Part{Name: "mycelium", Stage: lifecycle.InFlight, Run: h.mesh.hub.Run})
+		parts = append(parts, lifecycle.Component{Name: "mycelium", Stage: lifecycle.InFlight, Run: h.mesh.hub.Run})
 	}
 	if h.coordinator != nil {
 		parts = append(parts,
 			// It answers before NATS is reached: objects need Redis alone, and who starts
 			// a flow then hears what is missing.
-			lifecycle.Part{Name: "coordinator", Stage: lifecycle.Connections, Run: h.coordinator.Run},
-			lifecycle.Part{Name: "router", Stage: lifecycle.Intake, Run: h.router.Run},
-			lifecycle.Part{Name: "dispatcher", Stage: lifecycle.Intake, Run: h.keeper.Run},
-			lifecycle.Part{Name: "watch", Stage: lifecycle.Intake, Run: h.watch.Run})
+			lifecycle.Component{Name: "coordinator", Stage: lifecycle.Connections, Run: h.coordinator.Run},
+			lifecycle.Component{Name: "router", Stage: lifecycle.Intake, Run: h.router.Run},
+			lifecycle.Component{Name: "dispatcher", Stage: lifecycle.Intake, Run: h.releaser.Run},
+			lifecycle.Component{Name: "watch", Stage: lifecycle.Intake, Run: h.watch.Run})
 	}
 	if h.works != nil {
 		parts = append(parts, h.works.parts()...)

@@ -111,16 +111,16 @@ func (p *process) supervise(w *works, secret string) error {
 	return nil
 }
 
-func (w *works) parts() []lifecycle.Part {
-	parts := []lifecycle.Part{
+func (w *works) parts() []lifecycle.Component {
+	parts := []lifecycle.Component{
 		{Name: "logs of jobs", Stage: lifecycle.Intake, Run: w.scripts.KeepLogs},
 		{Name: "runner", Stage: lifecycle.Intake, Run: w.runner.Run},
 	}
 	if w.supervisor != nil {
-		parts = append(parts, lifecycle.Part{Name: "supervisor", Stage: lifecycle.Intake, Run: w.supervisor.Run})
+		parts = append(parts, lifecycle.Component{Name: "supervisor", Stage: lifecycle.Intake, Run: w.supervisor.Run})
 	}
 	if w.http != nil {
-		parts = append(parts, lifecycle.Part{Name: "supervisor http", Stage: lifecycle.Intake, Run: w.http.Run})
+		parts = append(parts, lifecycle.Component{Name: "supervisor http", Stage: lifecycle.Intake, Run: w.http.Run})
 	}
 	return parts
 }

@@ -226,19 +226,19 @@ func (p *process) buildSagas(ctx context.Context, l *pipeline) error {
 	if err := p.followSent(ctx, l); err != nil {
 		return err
 	}
-	lanes, err := p.lanes(l)
+	routes, err := p.routes(l)
 	if err != nil {
 		return err
 	}
 	l.relay, err = outbox.New(p.db, outbox.Options{
-		Lanes: lanes, Fence: l.mayPublish, Marks: l.marks, Rejecter: l.publisher, Max: p.settings.Outbox.Max, Log: p.log.Named("outbox"), Metrics: p.metrics,
+		Routes: routes, Fence: l.mayPublish, Marks: l.marks, Rejecter: l.publisher, Max: p.settings.Outbox.Max, Log: p.log.Named("outbox"), Metrics: p.metrics,
 		After: p.afterRestore(l),
 	})
 	if err != nil {
 		return edda.Classify(edda.Permanent, "outbox: %w", err)
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
-		Destinations: destinations(lanes), MaxOutbox: p.settings.Outbox.Max, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
+		Destinations: destinations(routes), MaxOutbox: p.settings.Outbox.Max, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
 		Observe: p.Quarantine.Observe, CatchUp: p.catchingUp(l),
 	})
 	l.replayer = p.replays(l)
@@ -367,21 +367,21 @@ func (p *process) from() stream.From {
 	return stream.FromNow
 }
 
-// lanes lists the destinations of the outbox and their kinds of work.
-func (p *process) lanes(l *pipeline) ([]outbox.Lane, error) {
-	var lanes []outbox.Lane
+// routes lists the destinations of the outbox and their kinds of work.
+func (p *process) routes(l *pipeline) ([]outbox.Route, error) {
+	var routes []outbox.Route
 	if p.redis != nil {
-		lanes = append(lanes, p.messages().Lane())
+		routes = append(routes, p.messages().Route())
 	}
-	lanes = append(lanes, outbox.Lane{Name: "jetstream", Kinds: p.published(), Destination: l.streams()})
+	routes = append(routes, outbox.Route{Name: "jetstream", Kinds: p.published(), Destination: l.streams()})
 	if p.settings.Gateway.URL == "" {
-		return lanes, nil
+		return routes, nil
 	}
 	gateway, err := p.gateway()
 	if err != nil {
 		return nil, edda.Classify(edda.Permanent, "gateway: %w", err)
 	}
-	return append(lanes, gateway.Lane()), nil
+	return append(routes, gateway.Route()), nil
 }
 
 // published lists the kinds of work that go to the streams.

@@ -84,7 +84,7 @@ type process struct {
 	embeddedRedis *embeddedRedis
 	hero          heroSide
 	maintenance   *operator.Maintenance
-	texts         *versions.Keeper
+	texts         *versions.Texts
 	// pipeline is nil until JetStream is reached.
 	pipeline atomic.Pointer[pipeline]
 	joined   chan struct{}         // closed when pipeline is set
@@ -183,8 +183,8 @@ func (s Settings) addrVariables() (out string) {
 
 // parts lists the parts of the process. A stage starts when the stages that stop after it
 // are ready, so that a part can use what they have made.
-func (p *process) parts(l loaded) []lifecycle.Part {
-	parts := []lifecycle.Part{
+func (p *process) parts(l loaded) []lifecycle.Component {
+	parts := []lifecycle.Component{
 		{Name: "http", Stage: lifecycle.HTTP, Run: p.server.Run},
 		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.closeStore,
 			Ready: func(context.Context) error { return p.adopt(l) }},
@@ -192,8 +192,8 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 		{Name: "upkeep", Stage: lifecycle.Connections, Run: p.maintenance.Run},
 	}
 	if p.settings.streams() {
-		parts = append(parts, lifecycle.Part{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join},
-			lifecycle.Part{Name: "streams", Stage: lifecycle.Connections, Run: p.watchStreams})
+		parts = append(parts, lifecycle.Component{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join},
+			lifecycle.Component{Name: "streams", Stage: lifecycle.Connections, Run: p.watchStreams})
 	}
 	parts = append(parts, p.heroParts()...)
 	if p.settings.sagas() {
@@ -203,16 +203,16 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 		parts = append(parts, p.restoredPart())
 	}
 	if p.settings.effects() {
-		parts = append(parts, lifecycle.Part{Name: "effects", Stage: lifecycle.InFlight,
+		parts = append(parts, lifecycle.Component{Name: "effects", Stage: lifecycle.InFlight,
 			Ready: p.recoverEffects,
 			Run:   func(ctx context.Context) error { return p.pipeline.Load().worker.Run(ctx) }})
 	}
 	if p.settings.handoff() {
-		parts = append(parts, lifecycle.Part{Name: "handoff", Stage: lifecycle.Flush,
+		parts = append(parts, lifecycle.Component{Name: "handoff", Stage: lifecycle.Flush,
 			Run:    func(ctx context.Context) error { return p.pipeline.Load().handoff.Run(ctx) },
 			Finish: func(ctx context.Context) error { return p.pipeline.Load().handoff.Flush(ctx) }})
 	}
-	return append(parts, lifecycle.Part{Name: "start", Stage: lifecycle.Intake, Run: p.announced})
+	return append(parts, lifecycle.Component{Name: "start", Stage: lifecycle.Intake, Run: p.announced})
 }
 
 // watchStreams watches the streams when JetStream is reached.
@@ -226,8 +226,8 @@ func (p *process) watchStreams(ctx context.Context) error {
 	}
 }
 
-func (p *process) sagaParts() []lifecycle.Part {
-	return []lifecycle.Part{
+func (p *process) sagaParts() []lifecycle.Component {
+	return []lifecycle.Component{
 		{Name: "outbox", Stage: lifecycle.Flush,
 			Run:    func(ctx context.Context) error { return p.pipeline.Load().relay.Run(ctx) },
 			Finish: p.flush},
@@ -284,6 +284,6 @@ func (p *process) Run(ctx context.Context) error {
 	return p.group.Run(ctx)
 }
 
-func (p *process) partStopped(part lifecycle.Part, took time.Duration, err error) {
+func (p *process) partStopped(part lifecycle.Component, took time.Duration, err error) {
 	p.log.Info("stopped", zap.String("part", part.Name), zap.Duration("took", took), zap.Error(err))
 }

@@ -16,8 +16,8 @@ const tellEvery = 10 * time.Second
 // restoredPart holds the outbox of a restored store until the catch-up has applied the
 // events since the backup. Most of that work was done before the restore, and the
 // streams have its results.
-func (p *process) restoredPart() lifecycle.Part {
-	return lifecycle.Part{Name: "restored store", Stage: lifecycle.Connections, Run: func(ctx context.Context) error {
+func (p *process) restoredPart() lifecycle.Component {
+	return lifecycle.Component{Name: "restored store", Stage: lifecycle.Connections, Run: func(ctx context.Context) error {
 		select {
 		case <-p.joined:
 		case <-ctx.Done():

@@ -15,7 +15,7 @@ type chain struct {
 	first [2]*item // initial storage, because most instances have no more rows
 }
 
-// add inserts a row in commit order. That is at the end, except in a lane that catches up.
+// add inserts a row in commit order. That is at the end, except in a route that catches up.
 func (c *chain) add(it *item) {
 	i, _ := slices.BinarySearchFunc(c.items, it.row.ID, byID)
 	c.items = slices.Insert(c.items, i, it)
@@ -65,7 +65,7 @@ func byID(it *item, id ulid.ULID) int { return it.row.ID.Compare(id) }
 func (c *chain) release() {
 	for i, it := range c.items {
 		if it.state == waiting && !c.blocked(i) {
-			it.lane.push(it)
+			it.route.push(it)
 		}
 	}
 }
@@ -80,11 +80,11 @@ func (c *chain) release() {
 //     is published again is earlier than such rows.
 func (c *chain) blocked(i int) bool {
 	for _, earlier := range c.items[:i] {
-		if earlier.lane == c.items[i].lane || earlier.row.Work.Kind == edda.WorkResult || (earlier.fails == 0 && !earlier.lane.down) {
+		if earlier.route == c.items[i].route || earlier.row.Work.Kind == edda.WorkResult || (earlier.fails == 0 && !earlier.route.down) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(c.items[i+1:], func(later *item) bool {
-		return later.lane == c.items[i].lane && (later.state == ready || later.state == sending)
+		return later.route == c.items[i].route && (later.state == ready || later.state == sending)
 	})
 }

@@ -13,13 +13,13 @@ import (
 // instance would wait for those of the other.
 func TestNoTwoInstancesShareAChain(t *testing.T) {
 	h := newFakeDestination(t)
-	r, err := newRelay(newMemStore(), Options{Lanes: []Lane{h.lane("nats", edda.WorkFact)}})
+	r, err := newRelay(newMemStore(), Options{Routes: []Route{h.route("nats", edda.WorkFact)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	hold := func(n byte, instance string) *item {
 		row := rowAt(n, fact("f", instance))
-		r.hold(row, r.lanes[0])
+		r.hold(row, r.routes[0])
 		return r.chains[row.Work.From].items[len(r.chains[row.Work.From].items)-1]
 	}
 	first, second, other := hold(1, "A"), hold(2, "A"), hold(3, "B")

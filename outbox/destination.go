@@ -25,14 +25,14 @@ import (
 	"edda"
 )
 
-// Destination delivers work to one receiver. One implementation serves one [Lane].
+// Destination delivers work to one receiver. One implementation serves one [Route].
 type Destination interface {
 	// Deliver sends the batch and returns when the outcome of every item is known: errs[i] is nil
 	// when item i was accepted durably, and a nil slice means that all were. The relay offers
 	// other items again, so receivers must tolerate duplicates (by Work.ID). A *Rejection is
 	// final. No two items of a batch or of concurrent calls come from the same instance. So the
 	// items may go out in any order or all at once. Deliver is called concurrently up to
-	// Lane.Parallel times. It returns soon after ctx ends, and keeps nothing of the slice.
+	// Route.Parallel times. It returns soon after ctx ends, and keeps nothing of the slice.
 	//
 	// An *edda.Classified error with After sets the earliest time of the next offer.
 	Deliver(ctx context.Context, batch []edda.Work) (errs []error)
@@ -72,8 +72,8 @@ func (r *Rejection) Error() string { return fmt.Sprintf("rejected: %s: %s", r.Co
 // Unwrap makes errors.Is(r, edda.Permanent) true.
 func (r *Rejection) Unwrap() error { return edda.Permanent }
 
-// Lane is a destination and the kinds of work that go to it. Zero numbers mean the defaults.
-type Lane struct {
+// Route is a destination and the kinds of work that go to it. Zero numbers mean the defaults.
+type Route struct {
 	// Name is the label in the metrics: "jetstream", "gateway".
 	Name        string
 	Kinds       []edda.WorkKind

@@ -235,8 +235,8 @@ func (h *fakeDestination) tries() int {
 	return h.offers
 }
 
-func (h *fakeDestination) lane(name string, kinds ...edda.WorkKind) Lane {
-	return Lane{Name: name, Kinds: kinds, Destination: h}
+func (h *fakeDestination) route(name string, kinds ...edda.WorkKind) Route {
+	return Route{Name: name, Kinds: kinds, Destination: h}
 }
 
 // fakeRejecter records rejections.

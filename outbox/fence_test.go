@@ -23,7 +23,7 @@ func TestNothingIsDeliveredBehindAShutFence(t *testing.T) {
 			}
 			return nil
 		}
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Fence: fence})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}, Fence: fence})
 		db.put(fact("a", "1"))
 		wantIDs(t, h, "a")
 		shut.Store(true)
@@ -48,7 +48,7 @@ func TestARelayThatStopsDoesNotWaitForItsFence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		fence := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-		r, err := newRelay(db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Fence: fence})
+		r, err := newRelay(db, Options{Routes: []Route{h.route("nats", facts...)}, Fence: fence})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func (r *Relay) deliverable() bool {
 	if r.scanDue || r.removing || len(r.accepted) > 0 {
 		return true
 	}
-	for _, l := range r.lanes {
+	for _, l := range r.routes {
 		if l.active > 0 || !l.down && (l.queued() > 0 || l.retriesLeft()) {
 			return true
 		}
@@ -57,7 +57,7 @@ func (r *Relay) deliverable() bool {
 }
 
 // retriesLeft reports whether a row waits for a retry that has failed fewer than flushTries times.
-func (l *lane) retriesLeft() bool {
+func (l *route) retriesLeft() bool {
 	for _, it := range l.retry {
 		if it.fails < flushTries {
 			return true
@@ -67,7 +67,7 @@ func (l *lane) retriesLeft() bool {
 }
 
 func (r *Relay) undelivered() error {
-	for _, l := range r.lanes {
+	for _, l := range r.routes {
 		if l.held > 0 || l.behind {
 			return fmt.Errorf("flush outbox: %d or more rows wait for %s, which does not take them", l.held, l.Name)
 		}

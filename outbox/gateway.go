@@ -90,10 +90,10 @@ func gatewayClient(o GatewayOptions) *http.Client {
 // noRedirect returns a redirect as the answer, so that credentials go to no other host.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Lane is the lane of commands. A batch is one call, so that a slow call delays only its own
+// Route is the route of commands. A batch is one call, so that a slow call delays only its own
 // instance.
-func (g *Gateway) Lane() Lane {
-	return Lane{Name: "gateway", Kinds: []edda.WorkKind{edda.WorkCommand}, Destination: g, Batch: 1, Parallel: g.o.Parallel}
+func (g *Gateway) Route() Route {
+	return Route{Name: "gateway", Kinds: []edda.WorkKind{edda.WorkCommand}, Destination: g, Batch: 1, Parallel: g.o.Parallel}
 }
 
 // Close closes idle connections.

@@ -204,7 +204,7 @@ func TestGatewayAddress(t *testing.T) {
 }
 
 // A slow call of one instance delays neither other instances nor the order of its own.
-func TestGatewayLane(t *testing.T) {
+func TestGatewayRoute(t *testing.T) {
 	h := openHall(t)
 	var got []string
 	slow := make(chan struct{})
@@ -222,7 +222,7 @@ func TestGatewayLane(t *testing.T) {
 	})
 	db := newMemStore()
 	db.put(command("a1", "a"), command("a2", "a"), command("b1", "b"), command("b2", "b"))
-	r := start(t, db, Options{Lanes: []Lane{gateway(t, GatewayOptions{URL: h.URL}).Lane()}})
+	r := start(t, db, Options{Routes: []Route{gateway(t, GatewayOptions{URL: h.URL}).Route()}})
 	if err := r.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}

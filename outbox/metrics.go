@@ -13,7 +13,7 @@ type metrics struct {
 }
 
 // newMetrics registers the metrics. Without a registry they only count.
-func newMetrics(reg prometheus.Registerer, db outboxStore, lanes []*lane, max int) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, db outboxStore, routes []*route, max int) (*metrics, error) {
 	label := []string{"destination"}
 	m := &metrics{
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -23,7 +23,7 @@ func newMetrics(reg prometheus.Registerer, db outboxStore, lanes []*lane, max in
 		downNow: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edda_outbox_destination_down", Help: "1 while a destination accepts nothing."}, label),
 	}
-	for _, l := range lanes { // export every destination from the start
+	for _, l := range routes { // export every destination from the start
 		l.accepted = m.accepted.WithLabelValues(l.Name)
 		m.failures.WithLabelValues(l.Name)
 		m.downNow.WithLabelValues(l.Name)
@@ -31,7 +31,7 @@ func newMetrics(reg prometheus.Registerer, db outboxStore, lanes []*lane, max in
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range append(gauges(db), m.accepted, m.failures, m.downNow, newRowsCollector(db, lanes, max)) {
+	for _, c := range append(gauges(db), m.accepted, m.failures, m.downNow, newRowsCollector(db, routes, max)) {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("outbox: register metrics: %w", err)
 		}
@@ -56,9 +56,9 @@ func gauges(db outboxStore) []prometheus.Collector {
 	return []prometheus.Collector{items, oldest}
 }
 
-func (m *metrics) failed(l *lane) { m.failures.WithLabelValues(l.Name).Inc() }
+func (m *metrics) failed(l *route) { m.failures.WithLabelValues(l.Name).Inc() }
 
-func (m *metrics) down(l *lane) {
+func (m *metrics) down(l *route) {
 	v := 0.0
 	if l.down {
 		v = 1

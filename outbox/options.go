@@ -16,10 +16,10 @@ import (
 
 // The bounds of the relay.
 const (
-	// maxHeld bounds the rows of one lane in memory: enough to fill several batches, few enough
+	// maxHeld bounds the rows of one route in memory: enough to fill several batches, few enough
 	// that a dead destination costs a few megabytes.
 	maxHeld = 4096
-	// maxHeldBytes bounds the payloads of one lane in memory. One row always fits.
+	// maxHeldBytes bounds the payloads of one route in memory. One row always fits.
 	maxHeldBytes = 16 << 20
 	// defaultBatch is where the cost a row stops falling, in bbolt and in JetStream.
 	defaultBatch = 512
@@ -35,10 +35,10 @@ const (
 	lookEvery = time.Second
 	// highShare is how many high rows go before one normal row, where both wait.
 	highShare = 4
-	// downAfter consecutive failures make a lane count as down. Then it sends one row at a time as
+	// downAfter consecutive failures make a route count as down. Then it sends one row at a time as
 	// a probe.
 	downAfter = 8
-	// The backoff of a failed row, and of the probes of a lane that is down.
+	// The backoff of a failed row, and of the probes of a route that is down.
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 30 * time.Second
 	// sweepAfter is the age at which the relay publishes an effect without a result again. The age
@@ -51,9 +51,9 @@ const (
 	flushTries = 3
 )
 
-// Options configure a relay. Lanes are required; other fields may be zero.
+// Options configure a relay. Routes are required; other fields may be zero.
 type Options struct {
-	Lanes []Lane
+	Routes []Route
 	// Rejecter tells a saga about rejected work that it waits for. Other rejected work, and all of
 	// it without a Rejecter, becomes a dead letter.
 	Rejecter Rejecter
@@ -81,22 +81,22 @@ func (o *Options) validate() error {
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
 	}
-	if len(o.Lanes) == 0 {
-		return errors.New("outbox: no lanes")
+	if len(o.Routes) == 0 {
+		return errors.New("outbox: no routes")
 	}
-	return validateLanes(o.Lanes)
+	return validateRoutes(o.Routes)
 }
 
-func validateLanes(lanes []Lane) error {
+func validateRoutes(routes []Route) error {
 	names, kinds := map[string]bool{}, map[edda.WorkKind]string{}
-	for _, l := range lanes {
+	for _, l := range routes {
 		if l.Name == "" || l.Destination == nil || names[l.Name] {
-			return fmt.Errorf("outbox: lane %q needs a name of its own and a destination", l.Name)
+			return fmt.Errorf("outbox: route %q needs a name of its own and a destination", l.Name)
 		}
 		names[l.Name] = true
 		for _, k := range l.Kinds {
 			if other, taken := kinds[k]; taken {
-				return fmt.Errorf("outbox: lanes %q and %q both take %s", other, l.Name, k)
+				return fmt.Errorf("outbox: routes %q and %q both take %s", other, l.Name, k)
 			}
 			kinds[k] = l.Name
 		}

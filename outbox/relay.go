@@ -31,12 +31,12 @@ type Relay struct {
 	db      outboxStore
 	o       Options
 	metrics *metrics
-	lanes   []*lane
-	routes  map[edda.WorkKind]*lane
+	routes  []*route
+	byKind  map[edda.WorkKind]*route
 	chains  map[edda.Key]*chain
 
 	scanDue     bool // the store may hold rows that the relay has not scanned
-	echoLeft    bool // the echo of a result is in the store, because its lane had no room
+	echoLeft    bool // the echo of a result is in the store, because its route had no room
 	sweep       sweep
 	accepted    []*item // to be removed from the store
 	removing    bool
@@ -55,7 +55,7 @@ type Relay struct {
 
 // delivery is the outcome of one Deliver.
 type delivery struct {
-	lane  *lane
+	route *route
 	items []*item
 	errs  []error
 }
@@ -76,7 +76,7 @@ func newRelay(db outboxStore, o Options) (*Relay, error) {
 	}
 	r := &Relay{
 		db: db, o: o,
-		routes:    map[edda.WorkKind]*lane{},
+		byKind:    map[edda.WorkKind]*route{},
 		chains:    map[edda.Key]*chain{},
 		unrouted:  map[edda.WorkKind]bool{},
 		delivered: make(chan delivery),
@@ -84,18 +84,18 @@ func newRelay(db outboxStore, o Options) (*Relay, error) {
 		flushes:   make(chan flush),
 		again:     make(chan struct{}, 1),
 	}
-	for _, l := range o.Lanes {
-		r.addLane(newLane(l))
+	for _, l := range o.Routes {
+		r.addRoute(newRoute(l))
 	}
 	var err error
-	r.metrics, err = newMetrics(o.Metrics, db, r.lanes, r.o.Max)
+	r.metrics, err = newMetrics(o.Metrics, db, r.routes, r.o.Max)
 	return r, err
 }
 
-func (r *Relay) addLane(l *lane) {
-	r.lanes = append(r.lanes, l)
+func (r *Relay) addRoute(l *route) {
+	r.routes = append(r.routes, l)
 	for _, k := range l.Kinds {
-		r.routes[k] = l
+		r.byKind[k] = l
 	}
 }
 
@@ -139,12 +139,12 @@ func (r *Relay) runOnce(ctx context.Context) bool {
 	now := time.Now()
 	busy := r.scan()
 	busy = r.sweepOnce(now) || busy
-	for _, l := range r.lanes {
+	for _, l := range r.routes {
 		r.requeueDue(l, now)
 	}
 	for r.offerOnce() {
 	}
-	for _, l := range r.lanes {
+	for _, l := range r.routes {
 		for batch := l.batch(now); batch != nil; batch = l.batch(now) {
 			r.deliver(ctx, l, batch)
 		}
@@ -154,8 +154,8 @@ func (r *Relay) runOnce(ctx context.Context) bool {
 	return busy
 }
 
-// requeueDue queues the failed rows of a lane whose time has come, unless others block them.
-func (r *Relay) requeueDue(l *lane, now time.Time) {
+// requeueDue queues the failed rows of a route whose time has come, unless others block them.
+func (r *Relay) requeueDue(l *route, now time.Time) {
 	for it := l.due(now); it != nil; it = l.due(now) {
 		it.state = waiting
 		it.chain.release()
@@ -166,7 +166,7 @@ func (r *Relay) requeueDue(l *lane, now time.Time) {
 // have blocked others.
 func (r *Relay) offerOnce() bool {
 	any := false
-	for _, l := range r.lanes {
+	for _, l := range r.routes {
 		for _, it := range l.offerUntried() {
 			r.accept(it)
 			it.chain.release()
@@ -203,7 +203,7 @@ func (r *Relay) idleTime(busy bool) time.Duration {
 		return 0
 	}
 	wait := lookEvery
-	for _, l := range r.lanes {
+	for _, l := range r.routes {
 		if at := l.wakeAt(); !at.IsZero() {
 			wait = min(wait, max(time.Until(at), 0))
 		}
@@ -214,8 +214,8 @@ func (r *Relay) idleTime(busy bool) time.Duration {
 	return wait
 }
 
-// deliver gives a batch to the lane's destination, in a goroutine of its own.
-func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
+// deliver gives a batch to the route's destination, in a goroutine of its own.
+func (r *Relay) deliver(ctx context.Context, l *route, items []*item) {
 	l.active++
 	work := make([]edda.Work, len(items))
 	for i, it := range items {
@@ -231,7 +231,7 @@ func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 }
 
 // send calls Deliver if the fence lets it.
-func (r *Relay) send(ctx context.Context, l *lane, work []edda.Work) []error {
+func (r *Relay) send(ctx context.Context, l *route, work []edda.Work) []error {
 	if r.o.Fence != nil {
 		if err := r.o.Fence(ctx); err != nil {
 			return slices.Repeat([]error{err}, len(work))
@@ -242,7 +242,7 @@ func (r *Relay) send(ctx context.Context, l *lane, work []edda.Work) []error {
 
 // deliveryDone handles the outcome of a Deliver.
 func (r *Relay) deliveryDone(d delivery) {
-	d.lane.active--
+	d.route.active--
 	now, accepted, failed := time.Now(), 0, 0
 	var after time.Duration
 	var last error
@@ -258,10 +258,10 @@ func (r *Relay) deliveryDone(d delivery) {
 		r.fail(it, err, now)
 	}
 	if accepted+failed > 0 {
-		r.updateHealth(d.lane, accepted, failed, last)
+		r.updateHealth(d.route, accepted, failed, last)
 	}
 	if after > 0 {
-		d.lane.until = latest(d.lane.until, now.Add(after))
+		d.route.until = latest(d.route.until, now.Add(after))
 	}
 	for _, it := range d.items {
 		it.chain.release()
@@ -293,7 +293,7 @@ func latest(a, b time.Time) time.Time {
 // accept removes an accepted row from its chain and schedules its removal. An effect's row stays
 // in the store until its result is committed.
 func (r *Relay) accept(it *item) {
-	it.lane.accepted.Inc()
+	it.route.accepted.Inc()
 	r.unchain(it)
 	if it.row.Work.Kind == edda.WorkEffect {
 		r.forget(it)
@@ -306,23 +306,23 @@ func (r *Relay) accept(it *item) {
 // wait behind it.
 func (r *Relay) fail(it *item, err error, now time.Time) {
 	it.fails++
-	r.metrics.failed(it.lane)
-	if it.fails == 1 && !it.lane.down && !r.stopping {
+	r.metrics.failed(it.route)
+	if it.fails == 1 && !it.route.down && !r.stopping {
 		r.o.Log.Warn("work was not accepted, trying again", workFields(it, err)...)
 	}
 	wait := max(retryPause(it.fails, r.o.Jitter()), retryDelay(err))
-	it.lane.retryAt(it, now.Add(wait))
+	it.route.retryAt(it, now.Add(wait))
 }
 
 func workFields(it *item, err error) []zap.Field {
 	w := it.row.Work
-	return []zap.Field{zap.String("destination", it.lane.Name), zap.String("work", w.ID), zap.String("kind", string(w.Kind)),
+	return []zap.Field{zap.String("destination", it.route.Name), zap.String("work", w.ID), zap.String("kind", string(w.Kind)),
 		zap.String("tenant", w.From.Tenant), zap.String("saga", w.From.Saga), zap.String("correlation", w.From.Correlation),
 		zap.String("trace", w.Trace), zap.Error(err)}
 }
 
 // updateHealth decides whether the destination is down, from the outcome of one Deliver.
-func (r *Relay) updateHealth(l *lane, accepted, failed int, err error) {
+func (r *Relay) updateHealth(l *route, accepted, failed int, err error) {
 	if accepted > 0 {
 		r.up(l)
 		return
@@ -340,7 +340,7 @@ func (r *Relay) updateHealth(l *lane, accepted, failed int, err error) {
 	}
 }
 
-func (r *Relay) up(l *lane) {
+func (r *Relay) up(l *route) {
 	l.failures, l.probes = 0, 0
 	if !l.down {
 		return
@@ -350,7 +350,7 @@ func (r *Relay) up(l *lane) {
 	r.setDown(l, false)
 }
 
-func (r *Relay) setDown(l *lane, down bool) {
+func (r *Relay) setDown(l *route, down bool) {
 	l.down = down
 	r.metrics.down(l)
 }
@@ -426,7 +426,7 @@ func (r *Relay) removalDone(d removal) {
 }
 
 // forget stops counting an item as held.
-func (r *Relay) forget(it *item) { it.lane.removeHeld(it.row) }
+func (r *Relay) forget(it *item) { it.route.removeHeld(it.row) }
 
 // logOnce logs an error of the store, unless it was the last one logged.
 func (r *Relay) logOnce(doing string, err error) {
@@ -459,7 +459,7 @@ func (r *Relay) stop(ctx context.Context) error {
 }
 
 func (r *Relay) underway() bool {
-	for _, l := range r.lanes {
+	for _, l := range r.routes {
 		if l.active > 0 {
 			return true
 		}

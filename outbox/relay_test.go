@@ -28,7 +28,7 @@ func TestRelayDeliversInOrderAndRemoves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		db.put(fact("a", "1"), fact("b", "1"), fact("c", "1"))
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		wantIDs(t, h, "a", "b", "c")
 		db.put(fact("d", "1"))
 		wantIDs(t, h, "a", "b", "c", "d")
@@ -47,7 +47,7 @@ func TestWhatWasPublishedLastIsCommittedWithTheRowsThatGo(t *testing.T) {
 			defer h.mu.Unlock()
 			return []edda.Mark{{Stream: "other", Seq: 7, ID: "x"}, {Stream: "S", Seq: 1, ID: h.got[len(h.got)-1].ID}}
 		}
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Marks: marks})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}, Marks: marks})
 		for _, step := range []struct{ id, want string }{{"a", "other x, S a"}, {"b", "S b"}, {"c", "S c"}} {
 			if step.id == "c" { // a refused row is tried again
 				db.breakWith(errDown)
@@ -74,7 +74,7 @@ func TestRelayTakesABatchOfWhatWaits(t *testing.T) {
 		for i, id := range names("w", 100) {
 			db.put(fact(id, fmt.Sprint(i)))
 		}
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		wantIDs(t, h, names("w", 100)...)
 		if !slices.Equal(h.sizes, []int{100}) {
 			t.Errorf("batches %v, want one of 100", h.sizes)
@@ -91,7 +91,7 @@ func TestRelayRemovesATrickleTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const rows = 100
 		db, h := newMemStore(), newFakeDestination(t)
-		r := start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		r := start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		for i := range rows {
 			db.put(fact(fmt.Sprint(i), fmt.Sprint(i)))
 			time.Sleep(time.Millisecond)
@@ -119,7 +119,7 @@ func TestRelayRemovesATrickleTogether(t *testing.T) {
 func TestRelayRemovesAfterAFailureWithoutHaste(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", append(facts, edda.WorkResult)...)}})
+		start(t, db, Options{Routes: []Route{h.route("nats", append(facts, edda.WorkResult)...)}})
 		db.put(work("g", edda.WorkResult, "g"))
 		synctest.Wait()
 		db.breakWith(errBroken)
@@ -143,7 +143,7 @@ func TestRelayFailingRowBlocksOnlyItsInstance(t *testing.T) {
 			return nil
 		}
 		db.put(fact("a1", "a"), fact("a2", "a"), fact("b1", "b"), fact("b2", "b"))
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		wantIDs(t, h, "b1", "b2")
 		h.refusing(yes)
 		time.Sleep(time.Second)
@@ -159,9 +159,9 @@ func TestRelayDeadDestinationDoesNotStopTheOthers(t *testing.T) {
 			db.put(command(fmt.Sprintf("c%d", i), fmt.Sprintf("i%d", i)))
 		}
 		db.put(fact("last", "other"))
-		r := start(t, db, Options{Lanes: []Lane{nats.lane("nats", facts...), gateway.lane("gateway", edda.WorkCommand)}})
+		r := start(t, db, Options{Routes: []Route{nats.route("nats", facts...), gateway.route("gateway", edda.WorkCommand)}})
 		wantIDs(t, nats, "last")
-		if held := r.lanes[1].held; held > maxHeld {
+		if held := r.routes[1].held; held > maxHeld {
 			t.Errorf("%d rows held, want at most %d", held, maxHeld)
 		}
 		gateway.refusing(yes)
@@ -179,10 +179,10 @@ func TestWhatIsTakenAtOnceSaysNothingOfTheDestination(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		h.refuse = func(edda.Work) error { return errDown }
-		l := h.lane("nats", facts...)
+		l := h.route("nats", facts...)
 		l.Destination = &fakeTaker{fakeDestination: h, asked: map[string]int{}}
 		core, logs := observer.New(zap.InfoLevel)
-		start(t, db, Options{Lanes: []Lane{l}, Log: zap.New(core)})
+		start(t, db, Options{Routes: []Route{l}, Log: zap.New(core)})
 		for i := range 300 {
 			db.put(fact(fmt.Sprint("f", i), fmt.Sprint("f", i)), effect(fmt.Sprint("e", i), fmt.Sprint("e", i)))
 			time.Sleep(100 * time.Millisecond)
@@ -203,7 +203,7 @@ func TestRelayDownDestinationIsAskedSeldom(t *testing.T) {
 			db.put(fact(id, fmt.Sprint(i)))
 		}
 		core, logs := observer.New(zap.WarnLevel)
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Log: zap.New(core)})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}, Log: zap.New(core)})
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := h.tries(); n > 1000+2*60*2 {
@@ -228,7 +228,7 @@ func TestRelayOrderAcrossDestinations(t *testing.T) {
 		db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
 		gateway.delay = time.Second
 		db.put(command("first", "a"), fact("second", "a"))
-		start(t, db, Options{Lanes: []Lane{nats.lane("nats", facts...), gateway.lane("gateway", edda.WorkCommand)}})
+		start(t, db, Options{Routes: []Route{nats.route("nats", facts...), gateway.route("gateway", edda.WorkCommand)}})
 		wantIDs(t, nats) // the command is in flight
 		time.Sleep(time.Second)
 		wantIDs(t, nats, "second")
@@ -249,7 +249,7 @@ func TestWhatAResultSetsOffWaitsForItsCopy(t *testing.T) {
 		for i := range 2 * downAfter {
 			db.put(fact(fmt.Sprint("f", i), fmt.Sprint("other", i)))
 		}
-		start(t, db, Options{Lanes: []Lane{nats.lane("nats", append(facts, edda.WorkResult)...), gateway.lane("gateway", edda.WorkCommand)}})
+		start(t, db, Options{Routes: []Route{nats.route("nats", append(facts, edda.WorkResult)...), gateway.route("gateway", edda.WorkCommand)}})
 		db.put(work("copy", edda.WorkResult, "a"), command("follows", "a"), fact("before", "b"), command("passes", "b"))
 		time.Sleep(time.Minute)
 		wantIDs(t, gateway, "passes")
@@ -259,7 +259,7 @@ func TestWhatAResultSetsOffWaitsForItsCopy(t *testing.T) {
 	})
 }
 
-// TestWhatAResultSetOffPassedItsCopyWhereThatDidNotFit: the echo's lane was full and left the echo
+// TestWhatAResultSetOffPassedItsCopyWhereThatDidNotFit: the echo's route was full and left the echo
 // in the store, where no row waited for it.
 func TestWhatAResultSetOffPassedItsCopyWhereThatDidNotFit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestWhatAResultSetOffPassedItsCopyWhereThatDidNotFit(t *testing.T) {
 		for i := range maxHeld {
 			db.put(fact(fmt.Sprint("f", i), fmt.Sprint("other", i)))
 		}
-		start(t, db, Options{Lanes: []Lane{nats.lane("nats", append(facts, edda.WorkResult)...), gateway.lane("gateway", edda.WorkCommand)}})
+		start(t, db, Options{Routes: []Route{nats.route("nats", append(facts, edda.WorkResult)...), gateway.route("gateway", edda.WorkCommand)}})
 		db.put(fact("fits not", "b"), command("passes", "b"), work("copy", edda.WorkResult, "a"), command("follows", "a"))
 		time.Sleep(time.Minute)
 		db.put(command("later", "a"))
@@ -299,9 +299,9 @@ func TestRelayHighBeforeNormalWithoutStarving(t *testing.T) {
 			w.High = true
 			db.put(w)
 		}
-		l := h.lane("nats", facts...)
+		l := h.route("nats", facts...)
 		l.Batch = 1
-		start(t, db, Options{Lanes: []Lane{l}})
+		start(t, db, Options{Routes: []Route{l}})
 		synctest.Wait()
 		got := strings.Join(h.ids()[:10], " ")
 		if want := "h0 h1 h2 h3 n0 h4 h5 h6 h7 n1"; got != want {
@@ -314,7 +314,7 @@ func TestRelayEffectStaysUntilItsResult(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		db.put(effect("e", "a"), fact("f", "a"))
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		wantIDs(t, h, "e", "f")
 		time.Sleep(30 * time.Second)
 		wantIDs(t, h, "e", "f")
@@ -335,7 +335,7 @@ func TestRelayRepublishesAfterReconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		db.put(effect("e", "a"), effect("g", "b"))
-		r := start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		r := start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		wantIDs(t, h, "e", "g")
 		r.Republish()
 		wantIDs(t, h, "e", "g", "e", "g")
@@ -358,7 +358,7 @@ func TestRelayRepublishesMoreThanItHolds(t *testing.T) {
 		for i := range 2*maxHeld + 7 {
 			db.put(effect(fmt.Sprintf("e%d", i), fmt.Sprint(i)))
 		}
-		r := start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		r := start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		synctest.Wait()
 		h.mu.Lock()
 		h.delay = time.Second
@@ -369,7 +369,7 @@ func TestRelayRepublishesMoreThanItHolds(t *testing.T) {
 		synctest.Wait()
 		r.Republish()
 		synctest.Wait()
-		held := r.lanes[0].held
+		held := r.routes[0].held
 		h.refusing(yes) // also orders the read above before the relay continues
 		if held > maxHeld || held < maxHeld/2 {
 			t.Errorf("%d rows held, want at most %d", held, maxHeld)
@@ -395,7 +395,7 @@ func TestRelayEffectThatNeverWentOutGoesBeforeItsRevoke(t *testing.T) {
 		revoke := work("r", edda.WorkRevoke, "a")
 		revoke.CommandID = "e"
 		db.put(effect("e", "a"))
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		time.Sleep(time.Minute)
 		db.put(revoke)
 		time.Sleep(time.Minute)
@@ -413,10 +413,10 @@ func TestRelayRetryAfterPausesTheDestination(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		busy := &edda.Classified{Class: edda.Temporary, Err: errDown, After: time.Minute}
 		h.refuse = func(edda.Work) error { return busy }
-		l := h.lane("gateway", edda.WorkFact)
+		l := h.route("gateway", edda.WorkFact)
 		l.Batch = 1
 		db.put(fact("a", "a"), fact("b", "b"))
-		start(t, db, Options{Lanes: []Lane{l}})
+		start(t, db, Options{Routes: []Route{l}})
 		time.Sleep(time.Minute - time.Millisecond)
 		synctest.Wait()
 		if n := h.tries(); n != 1 {
@@ -441,7 +441,7 @@ func TestRelayRejection(t *testing.T) {
 			return fmt.Errorf("post: %w", &Rejection{Code: "no_stock", Message: "none left", Status: 422})
 		}
 		db.put(command("no", "a"), command("ok", "a"), fact("too big", "b"))
-		start(t, db, Options{Lanes: []Lane{h.lane("all", edda.WorkCommand, edda.WorkFact)}, Rejecter: j})
+		start(t, db, Options{Routes: []Route{h.route("all", edda.WorkCommand, edda.WorkFact)}, Rejecter: j})
 		wantIDs(t, h) // telling the saga failed: the row is not delivered
 		j.mu.Lock()
 		j.broken = nil
@@ -466,7 +466,7 @@ func TestAParentWaitedForEverForAChildWhoseMessageIsTooLarge(t *testing.T) {
 		begin, end := fact("begin", "a"), fact("end", "b")
 		begin.Kind, end.Kind = edda.WorkStart, edda.WorkEnd
 		db.put(begin, end)
-		start(t, db, Options{Lanes: []Lane{h.lane("all", edda.WorkStart, edda.WorkEnd)}, Rejecter: j})
+		start(t, db, Options{Routes: []Route{h.route("all", edda.WorkStart, edda.WorkEnd)}, Rejecter: j})
 		waitRemoved()
 		if len(j.rejected) != 2 || db.size() != 0 || len(db.dead) != 0 {
 			t.Errorf("told %v, %d rows left, dead letters %v", j.rejected, db.size(), db.dead)
@@ -479,7 +479,7 @@ func TestARejectionThatNobodyCanBeToldIsADeadLetter(t *testing.T) {
 		db, h, j := newMemStore(), newFakeDestination(t), &fakeRejecter{broken: edda.Classify(edda.Permanent, "no subject")}
 		h.refuse = func(edda.Work) error { return &Rejection{Code: "subject", Message: "too long"} }
 		db.put(command("no", "a"))
-		start(t, db, Options{Lanes: []Lane{h.lane("all", edda.WorkCommand)}, Rejecter: j})
+		start(t, db, Options{Routes: []Route{h.route("all", edda.WorkCommand)}, Rejecter: j})
 		waitRemoved()
 		if db.size() != 0 || len(db.dead) != 1 {
 			t.Errorf("%d rows left, dead letters %v", db.size(), db.dead)
@@ -491,7 +491,7 @@ func TestRelayStopsWithWhatWasAcceptedRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		h.delay = time.Second
-		r, err := newRelay(db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Jitter: half})
+		r, err := newRelay(db, Options{Routes: []Route{h.route("nats", facts...)}, Jitter: half})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -512,7 +512,7 @@ func TestRelayUnwritableStoreStopsItFromRunningAhead(t *testing.T) {
 		for i := range 2 * maxHeld {
 			db.put(fact(fmt.Sprintf("w%d", i), fmt.Sprintf("i%d", i)))
 		}
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := len(h.ids()); n != maxHeld {
@@ -534,7 +534,7 @@ func TestFlush(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
 		nats.delay = time.Second
-		r := start(t, db, Options{Lanes: []Lane{nats.lane("nats", facts...), gateway.lane("gateway", edda.WorkCommand)}})
+		r := start(t, db, Options{Routes: []Route{nats.route("nats", facts...), gateway.route("gateway", edda.WorkCommand)}})
 		db.put(fact("a", "a"), fact("b", "a"), effect("e", "a"), command("c", "b"))
 		if err := r.Flush(t.Context()); err != nil {
 			t.Fatalf("Flush: %v", err)
@@ -560,7 +560,7 @@ func TestRelayWorkWithoutDestinationStays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		core, logs := observer.New(zap.ErrorLevel)
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Log: zap.New(core)})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}, Log: zap.New(core)})
 		db.put(work("m", edda.WorkMessage, "a"), work("m2", edda.WorkMessage, "a"), fact("f", "a"))
 		wantIDs(t, h, "f")
 		waitRemoved()
@@ -575,7 +575,7 @@ func TestRelayMetrics(t *testing.T) {
 		db, h, reg := newMemStore(), newFakeDestination(t), prometheus.NewRegistry()
 		h.refuse = alwaysNo
 		db.put(effect("e", "a"))
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Metrics: reg})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}, Metrics: reg})
 		time.Sleep(90 * time.Millisecond)
 		synctest.Wait()
 		want := `
@@ -660,9 +660,9 @@ func (p plan) run(t *testing.T) string {
 		return nil
 	}
 	nats.refuse, gateway.refuse, nats.delay = flaky, flaky, p.delay
-	a, b := nats.lane("nats", facts...), gateway.lane("gateway", edda.WorkCommand)
+	a, b := nats.route("nats", facts...), gateway.route("gateway", edda.WorkCommand)
 	a.Batch, a.Parallel, b.Batch, b.Parallel = p.batch, p.parallel, 1, p.gateways
-	r := start(t, db, Options{Lanes: []Lane{a, b}})
+	r := start(t, db, Options{Routes: []Route{a, b}})
 	effects := 0
 	for i, w := range p.rows {
 		if w.Kind == edda.WorkEffect {
@@ -701,7 +701,7 @@ func disorder(h *fakeDestination) string {
 func TestNothingGoesOutBeforeItMay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, nats, may := newMemStore(), newFakeDestination(t), make(chan struct{})
-		r := start(t, db, Options{Lanes: []Lane{nats.lane("nats", facts...)}, After: may})
+		r := start(t, db, Options{Routes: []Route{nats.route("nats", facts...)}, After: may})
 		db.put(fact("a", "a"))
 		time.Sleep(time.Hour)
 		wantIDs(t, nats)
@@ -744,9 +744,9 @@ func TestATakerWaitsForNoBatch(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		p := &fakeTaker{fakeDestination: h, asked: map[string]int{}}
 		h.delay = time.Second
-		l := h.lane("nats", append(facts, edda.WorkResult)...)
+		l := h.route("nats", append(facts, edda.WorkResult)...)
 		l.Destination = p
-		start(t, db, Options{Lanes: []Lane{l}})
+		start(t, db, Options{Routes: []Route{l}})
 		took := func(want ...string) {
 			t.Helper()
 			synctest.Wait()

@@ -26,17 +26,17 @@ func TestADeadDestinationHoldsFewBytes(t *testing.T) {
 			w.Payload = large
 			db.put(w)
 		}
-		r := start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		r := start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if most := maxHeldBytes + len(large); r.lanes[0].bytes > most || r.lanes[0].held == 0 {
-			t.Errorf("%d rows of %d bytes held, want some and at most %d bytes", r.lanes[0].held, r.lanes[0].bytes, most)
+		if most := maxHeldBytes + len(large); r.routes[0].bytes > most || r.routes[0].held == 0 {
+			t.Errorf("%d rows of %d bytes held, want some and at most %d bytes", r.routes[0].held, r.routes[0].bytes, most)
 		}
 		h.refusing(yes)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if len(h.ids()) != rows || db.size() != 0 || r.lanes[0].bytes != 0 {
-			t.Errorf("%d of %d accepted, %d left, %d bytes held", len(h.ids()), rows, db.size(), r.lanes[0].bytes)
+		if len(h.ids()) != rows || db.size() != 0 || r.routes[0].bytes != 0 {
+			t.Errorf("%d of %d accepted, %d left, %d bytes held", len(h.ids()), rows, db.size(), r.routes[0].bytes)
 		}
 	})
 }
@@ -58,7 +58,7 @@ func TestAPageOfLargeRowsEndsEarlyAndTheRestFollows(t *testing.T) {
 		if err != nil || len(rows) == 0 || len(rows) > 12 {
 			t.Fatalf("a page of %d rows (%v), want at most 12", len(rows), err)
 		}
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		time.Sleep(time.Second)
 		wantIDs(t, h, ids...)
 	})
@@ -68,7 +68,7 @@ func TestTheBoundOfTheOutboxIsShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h, reg := newMemStore(), newFakeDestination(t), prometheus.NewRegistry()
 		db.put(effect("e", "a"), effect("f", "a"))
-		start(t, db, Options{Max: 7, Lanes: []Lane{h.lane("nats", facts...)}, Metrics: reg})
+		start(t, db, Options{Max: 7, Routes: []Route{h.route("nats", facts...)}, Metrics: reg})
 		want := `
 # HELP edda_outbox_rows Rows in the outbox for a destination, with the effects that wait for their result.
 # TYPE edda_outbox_rows gauge

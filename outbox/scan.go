@@ -11,9 +11,9 @@ import (
 	"edda/store"
 )
 
-// scan reads the next rows of the lanes that have room, and reports whether there are more. A full
-// lane leaves its rows in the store and catches up later from its own cursor, so that it stops no
-// other lane.
+// scan reads the next rows of the routes that have room, and reports whether there are more. A full
+// route leaves its rows in the store and catches up later from its own cursor, so that it stops no
+// other route.
 func (r *Relay) scan() bool {
 	if !r.scanDue && !r.anyWantsScan() {
 		return false
@@ -44,7 +44,7 @@ func (r *Relay) take(a store.Added) {
 }
 
 func (r *Relay) anyWantsScan() bool {
-	for _, l := range r.lanes {
+	for _, l := range r.routes {
 		if l.wantsScan() {
 			return true
 		}
@@ -52,11 +52,11 @@ func (r *Relay) anyWantsScan() bool {
 	return false
 }
 
-// scanFrom is the first cursor of the lanes with room. No lane has any while an echo is in the
-// store because its lane has no room: the work that follows from the result is behind it.
+// scanFrom is the first cursor of the routes with room. No route has any while an echo is in the
+// store because its route has no room: the work that follows from the result is behind it.
 func (r *Relay) scanFrom() (from ulid.ULID, room bool) {
-	r.echoLeft = r.echoLeft && r.routes[edda.WorkResult].full()
-	for _, l := range r.lanes {
+	r.echoLeft = r.echoLeft && r.byKind[edda.WorkResult].full()
+	for _, l := range r.routes {
 		if l.full() || r.echoLeft {
 			l.behind = true // assumed, until a scan finds no rows
 			continue
@@ -87,17 +87,17 @@ func (r *Relay) admitAll(rows []store.NewRow) {
 		r.admit(row)
 	}
 	last := rows[len(rows)-1].ID
-	for _, l := range r.lanes {
+	for _, l := range r.routes {
 		if !l.behind && l.cursor.Compare(last) < 0 {
-			l.cursor = last // the rows before it belong to other lanes
+			l.cursor = last // the rows before it belong to other routes
 		}
 	}
 }
 
-// admit holds a row, unless its lane has it already or has no room, or an echo before it stayed in
+// admit holds a row, unless its route has it already or has no room, or an echo before it stayed in
 // the store.
 func (r *Relay) admit(row store.NewRow) {
-	l := r.routes[row.Work.Kind]
+	l := r.byKind[row.Work.Kind]
 	if l == nil {
 		r.logUnrouted(row.Work)
 		return
@@ -114,9 +114,9 @@ func (r *Relay) admit(row store.NewRow) {
 	r.hold(row, l)
 }
 
-func (r *Relay) hold(row store.NewRow, l *lane) {
+func (r *Relay) hold(row store.NewRow, l *route) {
 	l.addHeld(row)
-	it := &item{row: row, lane: l, chain: r.chainOf(row.Work.From)}
+	it := &item{row: row, route: l, chain: r.chainOf(row.Work.From)}
 	it.chain.add(it)
 	it.chain.release()
 }
@@ -152,7 +152,7 @@ func (r *Relay) Republish() {
 func (r *Relay) republish() {
 	now := time.Now()
 	r.sweep = sweep{active: true, all: true, last: r.sweep.last, began: now}
-	for _, l := range r.lanes {
+	for _, l := range r.routes {
 		l.until = time.Time{}
 		l.retryNow(now)
 	}
@@ -161,7 +161,7 @@ func (r *Relay) republish() {
 // sweepOnce looks at one page, and reports whether more can be done now.
 func (r *Relay) sweepOnce(now time.Time) bool {
 	s := &r.sweep
-	if l := r.routes[edda.WorkEffect]; l == nil || l.full() || l.down {
+	if l := r.byKind[edda.WorkEffect]; l == nil || l.full() || l.down {
 		return false // the effect could not be sent
 	}
 	if !s.active && now.Sub(s.last) < sweepAfter {
@@ -177,7 +177,7 @@ func (r *Relay) sweepOnce(now time.Time) bool {
 	}
 	for _, row := range held(rows) {
 		if !r.resend(row) {
-			return false // the lane is full: continue here when it has room
+			return false // the route is full: continue here when it has room
 		}
 		s.cursor = row.ID
 	}
@@ -189,9 +189,9 @@ func (r *Relay) sweepOnce(now time.Time) bool {
 }
 
 // resend holds a row again if it is an effect that is due to be published again. It returns false
-// if the lane has no room.
+// if the route has no room.
 func (r *Relay) resend(row store.NewRow) bool {
-	l := r.routes[row.Work.Kind]
+	l := r.byKind[row.Work.Kind]
 	switch {
 	case row.Work.Kind != edda.WorkEffect || l == nil:
 	case row.ID.Compare(l.cursor) > 0 || r.chains[row.Work.From].holds(row.ID): // not published yet

@@ -17,7 +17,7 @@ func TestRowsThatWereNotSentGoBeforeLaterOnes(t *testing.T) {
 	db.put(fact("w3", "a"))
 	third := <-db.Added()
 	third.Missed = true
-	r, err := newRelay(db, Options{Lanes: []Lane{newFakeDestination(t).lane("stream", edda.WorkFact)}})
+	r, err := newRelay(db, Options{Routes: []Route{newFakeDestination(t).route("stream", edda.WorkFact)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,11 +29,11 @@ func TestRowsThatWereNotSentGoBeforeLaterOnes(t *testing.T) {
 	for _, it := range r.chains[first.Rows[0].Work.From].items {
 		got = append(got, it.row.Work.ID)
 	}
-	if want := []string{"w1", "w2", "w3"}; !slices.Equal(got, want) || r.lanes[0].cursor != third.Rows[0].ID {
+	if want := []string{"w1", "w2", "w3"}; !slices.Equal(got, want) || r.routes[0].cursor != third.Rows[0].ID {
 		t.Errorf("held %v, want %v", got, want)
 	}
 	third.Missed = false
-	if r.take(third); r.lanes[0].held != 3 {
-		t.Errorf("%d rows are held", r.lanes[0].held)
+	if r.take(third); r.routes[0].held != 3 {
+		t.Errorf("%d rows are held", r.routes[0].held)
 	}
 }

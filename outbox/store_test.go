@@ -42,7 +42,7 @@ func emit(t *testing.T, db *store.DB, instance string, settled []string, w ...ed
 func TestRelayOverTheRealStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := openStore(t), newFakeDestination(t)
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		emit(t, db, "a", nil, fact("f1", "a"), effect("e1", "a"), fact("f2", "a"))
 		emit(t, db, "b", nil, fact("g1", "b"))
 		waitRemoved()
@@ -70,7 +70,7 @@ func TestRelayAfterARestart(t *testing.T) {
 			emit(t, db, fmt.Sprint(i), nil, effect(fmt.Sprintf("e%d", i), fmt.Sprint(i)), fact(fmt.Sprintf("f%d", i), fmt.Sprint(i)))
 		}
 		run := func(ctx context.Context) {
-			r, err := New(db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+			r, err := New(db, Options{Routes: []Route{h.route("nats", facts...)}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func TestDeliveredRowsGoWithTheNextCommit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var commits atomic.Int64
 		db, h := openCounted(t, &commits), newFakeDestination(t)
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
 		const n = 50
 		for i := range n {
 			emit(t, db, "a", nil, fact(fmt.Sprint("f", i), "a"))
@@ -126,7 +126,7 @@ func TestARelayThatStopsComplainedOfItsOwnEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := openStore(t), newFakeDestination(t)
 		core, logged := observer.New(zap.ErrorLevel)
-		r, err := newRelay(db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Log: zap.New(core), Jitter: half})
+		r, err := newRelay(db, Options{Routes: []Route{h.route("nats", facts...)}, Log: zap.New(core), Jitter: half})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,7 +60,7 @@ func (p *payments) silently(f func()) {
 }
 
 func TestGatewayIsADestination(t *testing.T) {
-	outboxtest.Run(t, func(t *testing.T, test func(*testing.T, outboxtest.Subject)) {
+	outboxtest.Run(t, func(t *testing.T, test func(*testing.T, outboxtest.Fixture)) {
 		p, faults := &payments{}, &road{}
 		server := httptest.NewServer(p)
 		defer server.Close()
@@ -69,7 +69,7 @@ func TestGatewayIsADestination(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer g.Close()
-		test(t, outboxtest.Subject{
+		test(t, outboxtest.Fixture{
 			Destination: g, Work: commandWith, Seen: p.all, Silent: p.silently, Away: faults.away,
 			Refused: func() edda.Work {
 				w := commandWith("")
@@ -110,10 +110,10 @@ func (r *road) away(f func()) {
 
 // What the relay is tested with is as strict as what it serves.
 func TestTheRelaysFakeIsADestination(t *testing.T) {
-	outboxtest.Run(t, func(t *testing.T, test func(*testing.T, outboxtest.Subject)) {
+	outboxtest.Run(t, func(t *testing.T, test func(*testing.T, outboxtest.Fixture)) {
 		synctest.Test(t, func(t *testing.T) {
 			fake, d := outbox.NewFake(t, "Payment.Refuse")
-			test(t, outboxtest.Subject{
+			test(t, outboxtest.Fixture{
 				Destination: d, Work: commandWith, Silent: fake.Silent,
 				Refused: func() edda.Work {
 					w := commandWith("")

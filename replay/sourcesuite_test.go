@@ -9,7 +9,7 @@ import (
 )
 
 func TestTheLogIsASource(t *testing.T) {
-	sourcetest.Run(t, func(t *testing.T, before []edda.Event, test func(*testing.T, sourcetest.Subject)) {
+	sourcetest.Run(t, func(t *testing.T, before []edda.Event, test func(*testing.T, sourcetest.Fixture)) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLog()
 			put := func(ev edda.Event) edda.Checkpoint {
@@ -19,7 +19,7 @@ func TestTheLogIsASource(t *testing.T) {
 			for _, ev := range before {
 				put(ev)
 			}
-			test(t, sourcetest.Subject{Source: l, Store: put})
+			test(t, sourcetest.Fixture{Source: l, Store: put})
 		})
 	})
 }

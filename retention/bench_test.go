@@ -35,7 +35,7 @@ const (
 func commitsBeside(b *testing.B, perSecond int) {
 	for range b.N {
 		db := aged(b)
-		keeper, err := New(db, func() (Settings, error) {
+		sweeper, err := New(db, func() (Settings, error) {
 			return Settings{Instances: func(string, edda.Status) time.Duration { return time.Hour }, History: time.Hour, Claims: time.Hour}, nil
 		}, Options{})
 		if err != nil {
@@ -45,7 +45,7 @@ func commitsBeside(b *testing.B, perSecond int) {
 		removed, took := 0, time.Duration(0)
 		for turn := range turns { // so that other load of the machine falls on both
 			alone = append(alone, latencies(b, db, perSecond, fmt.Sprint("alone", turn), func() bool { return true })...)
-			some, r := besideACleanUp(b, db, keeper, perSecond, fmt.Sprint("beside", turn))
+			some, r := besideACleanUp(b, db, sweeper, perSecond, fmt.Sprint("beside", turn))
 			beside, removed, took = append(beside, some...), removed+r.Rows(), took+r.Took
 		}
 		slices.Sort(alone)
@@ -59,7 +59,7 @@ func commitsBeside(b *testing.B, perSecond int) {
 
 // besideACleanUp measures one turn beside a clean-up. The clean-up ends with the turn; the next
 // one continues it.
-func besideACleanUp(b *testing.B, db *store.DB, keeper *Keeper, perSecond int, name string) ([]time.Duration, Report) {
+func besideACleanUp(b *testing.B, db *store.DB, sweeper *Sweeper, perSecond int, name string) ([]time.Duration, Report) {
 	b.Helper()
 	var under atomic.Bool
 	under.Store(true)
@@ -67,7 +67,7 @@ func besideACleanUp(b *testing.B, db *store.DB, keeper *Keeper, perSecond int, n
 	defer cancel()
 	done := make(chan Report, 1)
 	go func() {
-		r, err := keeper.Collect(ctx, Request{TrustClock: true})
+		r, err := sweeper.Collect(ctx, Request{TrustClock: true})
 		if err != nil && ctx.Err() == nil {
 			b.Error(err)
 		}

@@ -21,7 +21,7 @@ type Report struct {
 
 // Tally counts the rows of one kind.
 type Tally struct {
-	Kind  store.Kind `json:"kind"`
+	Kind  store.RowKind `json:"kind"`
 	Rows  int        `json:"rows"`
 	Bytes int64      `json:"bytes"` // of keys and values
 }
@@ -83,7 +83,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) removed(kind store.Kind, rows int, bytes int64) {
+func (m *metrics) removed(kind store.RowKind, rows int, bytes int64) {
 	m.rows.WithLabelValues(string(kind)).Add(float64(rows))
 	m.bytes.WithLabelValues(string(kind)).Add(float64(bytes))
 }

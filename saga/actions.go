@@ -259,7 +259,7 @@ func (r *run) emitEach(a *action, sc *scope, _ *member) (wait, error) {
 			return wait{}, err
 		}
 	}
-	r.in.Groups = append(r.in.Groups, edda.Group{ID: group, Total: len(r.view().members(group))})
+	r.in.Groups = append(r.in.Groups, edda.EachRound{ID: group, Total: len(r.view().members(group))})
 	return wait{step: group}, r.joinIfEmpty(group)
 }
 
@@ -291,7 +291,7 @@ func (r *run) newRound(group string) {
 	}
 	r.in.Steps = kept
 	r.dropThreads(func(t edda.Thread) bool { return t.Waits == group && t.Command == "" })
-	r.in.Groups = slices.DeleteFunc(r.in.Groups, func(g edda.Group) bool { return g.ID == group })
+	r.in.Groups = slices.DeleteFunc(r.in.Groups, func(g edda.EachRound) bool { return g.ID == group })
 }
 
 func (r *run) emitItem(a *action, sc *scope, group string, i int, item any) error {

@@ -61,8 +61,8 @@ type grapher struct {
 	steps map[string]bool // ids of steps and groups
 }
 
-// source is the start of a new edge.
-type source struct{ node, label string }
+// edgeStart is the start of a new edge.
+type edgeStart struct{ node, label string }
 
 func (g *grapher) learn(a *manifests.Action) {
 	if v := g.verbs[a.Kind]; v.step || v.each || a.Kind == verbCommand && a.ID != nil {
@@ -86,7 +86,7 @@ func (g *grapher) handler(h *manifests.Handler) {
 }
 
 // begin returns the start of a handler's edges; the parts of an A & B lead to a node of their own.
-func (g *grapher) begin(t manifests.Trigger) source {
+func (g *grapher) begin(t manifests.Trigger) edgeStart {
 	if len(t.Parts) == 1 {
 		return g.trigger(t.Parts[0])
 	}
@@ -95,11 +95,11 @@ func (g *grapher) begin(t manifests.Trigger) source {
 	for _, part := range t.Parts {
 		g.edge(g.trigger(part), join)
 	}
-	return source{node: join}
+	return edgeStart{node: join}
 }
 
 // when adds a condition to the label of the edges from a source.
-func (s source) when(e *manifests.Expr) source {
+func (s edgeStart) when(e *manifests.Expr) edgeStart {
 	if e == nil {
 		return s
 	}
@@ -119,74 +119,74 @@ func shorten(text string) string {
 }
 
 // trigger returns the node that raises a trigger: a step or timer of the saga, or an external one.
-func (g *grapher) trigger(name string) source {
+func (g *grapher) trigger(name string) edgeStart {
 	if timer, ok := strings.CutPrefix(name, "timer."); ok {
 		g.node("timer:"+timer, "timer "+timer, NodeTimer)
-		return source{"timer:" + timer, "fires"}
+		return edgeStart{"timer:" + timer, "fires"}
 	}
 	if name == "saga.deadline" {
 		g.node("timer:saga.deadline", "deadline", NodeTimer)
-		return source{"timer:saga.deadline", "fires"}
+		return edgeStart{"timer:saga.deadline", "fires"}
 	}
 	if i := strings.LastIndexByte(name, '.'); i > 0 && g.steps[name[:i]] {
 		g.node("step:"+name[:i], name[:i], NodeStep)
-		return source{"step:" + name[:i], name[i+1:]}
+		return edgeStart{"step:" + name[:i], name[i+1:]}
 	}
 	g.node("on:"+name, name, NodeTrigger)
-	return source{node: "on:" + name}
+	return edgeStart{node: "on:" + name}
 }
 
-func (g *grapher) block(from source, actions []*manifests.Action) {
+func (g *grapher) block(from edgeStart, actions []*manifests.Action) {
 	for _, a := range actions {
 		g.action(from, a)
 	}
 }
 
 // action adds one action and returns the start of the edges to what waits for it.
-func (g *grapher) action(from source, a *manifests.Action) source {
+func (g *grapher) action(from edgeStart, a *manifests.Action) edgeStart {
 	return g.verbs[a.Kind].draw(g, from.when(a.If), a)
 }
 
 // place adds the node of an action, the edge to it, and its undo. It returns the source.
-func (g *grapher) place(from source, a *manifests.Action, id, label string, kind NodeKind) source {
+func (g *grapher) place(from edgeStart, a *manifests.Action, id, label string, kind NodeKind) edgeStart {
 	g.node(id, label, kind)
 	g.edge(from, id)
 	g.undo(id, a.Undo)
 	return from
 }
 
-func (g *grapher) drawStep(from source, a *manifests.Action) source {
+func (g *grapher) drawStep(from edgeStart, a *manifests.Action) edgeStart {
 	id, label := stepID(a), a.Kind+" "+a.Name.Text
 	if id != a.Name.Text {
 		label = id + ": " + label
 	}
 	g.place(from, a, "step:"+id, label, NodeStep)
-	return source{"step:" + id, "ok"}
+	return edgeStart{"step:" + id, "ok"}
 }
 
-func (g *grapher) drawCommand(from source, a *manifests.Action) source {
+func (g *grapher) drawCommand(from edgeStart, a *manifests.Action) edgeStart {
 	if a.ID == nil {
 		return g.drawEmit(from, a)
 	}
 	return g.place(from, a, "step:"+stepID(a), "command "+a.Name.Text, NodeEmit)
 }
 
-func (g *grapher) drawEmit(from source, a *manifests.Action) source {
+func (g *grapher) drawEmit(from edgeStart, a *manifests.Action) edgeStart {
 	text := strings.TrimSpace(a.Kind + " " + a.Name.Text)
 	return g.place(from, a, "emit:"+text, text, NodeEmit)
 }
 
-func (g *grapher) drawTimer(from source, a *manifests.Action) source {
+func (g *grapher) drawTimer(from edgeStart, a *manifests.Action) edgeStart {
 	return g.place(from, a, "timer:"+a.Name.Text, "timer "+a.Name.Text, NodeTimer)
 }
 
-func (g *grapher) drawAct(from source, a *manifests.Action) source {
+func (g *grapher) drawAct(from edgeStart, a *manifests.Action) edgeStart {
 	text := a.Kind + " " + a.Name.Text
 	return g.place(from, a, "act:"+text, text, NodeAct)
 }
 
 // drawEnd names the end by the reason of a fail; all results of done are one end.
-func (g *grapher) drawEnd(from source, a *manifests.Action) source {
+func (g *grapher) drawEnd(from edgeStart, a *manifests.Action) edgeStart {
 	text := a.Kind
 	if a.Kind == "fail" && a.Value != nil {
 		reason, _ := a.Value.Const()
@@ -197,28 +197,28 @@ func (g *grapher) drawEnd(from source, a *manifests.Action) source {
 	return g.place(from, a, "end:"+text, text, NodeEnd)
 }
 
-func (g *grapher) drawNothing(from source, _ *manifests.Action) source { return from }
+func (g *grapher) drawNothing(from edgeStart, _ *manifests.Action) edgeStart { return from }
 
-func (g *grapher) drawCompensate(from source, a *manifests.Action) source {
+func (g *grapher) drawCompensate(from edgeStart, a *manifests.Action) edgeStart {
 	g.undo(from.node, a.Undo)
 	return from
 }
 
-func (g *grapher) drawSeq(from source, a *manifests.Action) source {
+func (g *grapher) drawSeq(from edgeStart, a *manifests.Action) edgeStart {
 	for _, element := range a.Seq {
 		from = g.action(from, element)
 	}
 	return from
 }
 
-func (g *grapher) drawEach(from source, a *manifests.Action) source {
+func (g *grapher) drawEach(from edgeStart, a *manifests.Action) edgeStart {
 	id := "step:" + stepID(a)
 	g.node(id, "each "+stepID(a), NodeStep)
 	g.edge(from, id)
 	for _, member := range a.Do {
-		g.action(source{id, "item"}, member)
+		g.action(edgeStart{id, "item"}, member)
 	}
-	return source{id, "all"}
+	return edgeStart{id, "all"}
 }
 
 func (g *grapher) undo(step string, undo *manifests.Action) {
@@ -242,7 +242,7 @@ func (g *grapher) node(id, label string, kind NodeKind) {
 	g.graph.Nodes = append(g.graph.Nodes, GraphNode{ID: id, Label: label, Kind: kind})
 }
 
-func (g *grapher) edge(from source, to string) {
+func (g *grapher) edge(from edgeStart, to string) {
 	e := GraphEdge{From: from.node, To: to, Label: from.label}
 	if !slices.Contains(g.graph.Edges, e) {
 		g.graph.Edges = append(g.graph.Edges, e)

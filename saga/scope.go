@@ -31,7 +31,7 @@ type scope struct {
 type view struct {
 	state  *document
 	steps  []edda.Step
-	groups []edda.Group
+	groups []edda.EachRound
 }
 
 // letValues are the lets of one run of a handler. Each is evaluated on demand and against the old

@@ -8,12 +8,12 @@ import (
 
 // startSeq runs a seq until it must wait.
 func (r *run) startSeq(a *action, sc *scope, _ *member) (wait, error) {
-	return wait{}, r.runSeq([]edda.Position{{Seq: a.path}}, sc)
+	return wait{}, r.runSeq([]edda.SeqPosition{{Seq: a.path}}, sc)
 }
 
 // runSeq continues from a position; it owns the stack. Each element waits for the one before it
 // and sees what that one did. It stops when the saga ends.
-func (r *run) runSeq(stack []edda.Position, sc *scope) error {
+func (r *run) runSeq(stack []edda.SeqPosition, sc *scope) error {
 	status := r.in.Status
 	for len(stack) > 0 && r.in.Status == status {
 		top := &stack[len(stack)-1]
@@ -30,7 +30,7 @@ func (r *run) runSeq(stack []edda.Position, sc *scope) error {
 				return err
 			}
 			if ok {
-				stack = append(stack, edda.Position{Seq: a.path})
+				stack = append(stack, edda.SeqPosition{Seq: a.path})
 			}
 			continue
 		}
@@ -60,7 +60,7 @@ func (r *run) mustWait(w wait) bool {
 }
 
 // park stores the remaining seq as a thread, with the values that it may refer to.
-func (r *run) park(stack []edda.Position, w wait, sc *scope) error {
+func (r *run) park(stack []edda.SeqPosition, w wait, sc *scope) error {
 	kept, err := sc.keep(r.p.actions[stack[0].Seq].needs)
 	if err != nil {
 		return err

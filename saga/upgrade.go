@@ -55,7 +55,7 @@ func (p *Program) takesTimers(in *edda.Instance, old *Program) bool {
 
 func (p *Program) takesThreads(in *edda.Instance) bool {
 	return !slices.ContainsFunc(in.Threads, func(t edda.Thread) bool {
-		return slices.ContainsFunc(t.Stack, func(at edda.Position) bool {
+		return slices.ContainsFunc(t.Stack, func(at edda.SeqPosition) bool {
 			seq, ok := p.seqs[at.Seq]
 			return !ok || at.Next > len(seq)
 		})

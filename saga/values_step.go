@@ -74,7 +74,7 @@ func decodeInto(out map[string]any, fields map[string]json.RawMessage) error {
 
 // groupValue counts the members of one round. results has those of the ok members and errors those
 // of the other settled ones, both in item order.
-func (v view) groupValue(g edda.Group) (any, error) {
+func (v view) groupValue(g edda.EachRound) (any, error) {
 	ok, failed, pending := 0, 0, 0
 	results, errs := []any{}, []any{}
 	for _, s := range v.members(g.ID) {

@@ -21,7 +21,7 @@ type verb struct {
 	emit func(r *run, a *action, sc *scope, m *member) (wait, error)
 	act  func(r *run, a *action, sc *scope, m *member) error
 	// draw adds the action to a graph and returns the start of the edges to what waits for it.
-	draw func(g *grapher, from source, a *manifests.Action) source
+	draw func(g *grapher, from edgeStart, a *manifests.Action) edgeStart
 
 	// compile compiles what an action has besides its values and its undo. It may be nil, as the
 	// three below may be.

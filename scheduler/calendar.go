@@ -30,8 +30,8 @@ const (
 // schedule names one schedule of one saga for one tenant.
 type schedule struct{ tenant, saga, name string }
 
-func (s schedule) row(last time.Time) edda.Schedule {
-	return edda.Schedule{Tenant: s.tenant, Saga: s.saga, Name: s.name, Last: last}
+func (s schedule) row(last time.Time) edda.ScheduleState {
+	return edda.ScheduleState{Tenant: s.tenant, Saga: s.saga, Name: s.name, Last: last}
 }
 
 // calendar starts the instances that schedules ask for.

@@ -34,7 +34,7 @@ type Store interface {
 	// Armed receives a signal when a commit has added due rows.
 	Armed() <-chan struct{}
 	// Schedules lists the last handled due time of every schedule.
-	Schedules() ([]edda.Schedule, error)
+	Schedules() ([]edda.ScheduleState, error)
 	// Commit returns when the change is durable.
 	Commit(ctx context.Context, c store.Change) error
 }
@@ -46,7 +46,7 @@ type Engine interface {
 	// Waits reports whether a row must wait for events that were stored before its time.
 	Waits(row store.Due) bool
 	// Start applies the event and records the schedule in one change set.
-	Start(ctx context.Context, ev edda.Event, s edda.Schedule) error
+	Start(ctx context.Context, ev edda.Event, s edda.ScheduleState) error
 }
 
 // Sagas knows the schedules; [saga.Set] implements it.

@@ -128,14 +128,14 @@ func (r *recorder) Wake(ctx context.Context, rows []store.Due) error {
 	return r.db.Commit(ctx, store.Change{Disarm: rows})
 }
 
-func (r *recorder) Start(ctx context.Context, ev edda.Event, s edda.Schedule) error {
+func (r *recorder) Start(ctx context.Context, ev edda.Event, s edda.ScheduleState) error {
 	if err := r.enter(); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	r.starts = append(r.starts, ev.ID)
 	r.mu.Unlock()
-	return r.db.Commit(ctx, store.Change{Schedules: []edda.Schedule{s}})
+	return r.db.Commit(ctx, store.Change{Schedules: []edda.ScheduleState{s}})
 }
 
 func (r *recorder) set(err error) {

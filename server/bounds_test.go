@@ -162,10 +162,10 @@ func TestHeadersHaveALimit(t *testing.T) {
 func TestSoManyCallsAtOnce(t *testing.T) {
 	f := newFakes(order("O1"))
 	inside, leave := make(chan struct{}, maxCalls), make(chan struct{})
-	f.send = func(context.Context, edda.Event) (engine.Outcome, error) {
+	f.send = func(context.Context, edda.Event) (engine.EventResult, error) {
 		inside <- struct{}{}
 		<-leave
-		return engine.Outcome{Fate: edda.FateHandled}, nil
+		return engine.EventResult{Fate: edda.FateHandled}, nil
 	}
 	h := start(t, f)
 	var all sync.WaitGroup

@@ -24,7 +24,7 @@ type Inbox interface {
 	// when that is committed. If ctx ends first, it returns ctx's error, and the
 	// message may still be applied. If the stream already has a message with this id,
 	// it returns ErrDuplicate at once, because no outcome would ever come.
-	Send(ctx context.Context, message edda.Event) (engine.Outcome, error)
+	Send(ctx context.Context, message edda.Event) (engine.EventResult, error)
 	// Publish stores an event in its stream.
 	Publish(ctx context.Context, event edda.Event) (Stored, error)
 }
@@ -183,7 +183,7 @@ func (s *Server) unsent(ev edda.Event, err error) error {
 }
 
 // view answers with the fate. A refusal becomes an HTTP problem.
-func view(ev edda.Event, o engine.Outcome) (*body[ActView], error) {
+func view(ev edda.Event, o engine.EventResult) (*body[ActView], error) {
 	switch {
 	case o.Fate == edda.FateDead && o.Dead != nil && o.Dead.Reason == edda.DeadNoInstance:
 		return nil, missing(ev.Key)
@@ -205,7 +205,7 @@ func view(ev edda.Event, o engine.Outcome) (*body[ActView], error) {
 }
 
 // ignored tells whether no handler took the message.
-func ignored(o engine.Outcome) bool {
+func ignored(o engine.EventResult) bool {
 	return o.Fate == edda.FateIgnored || len(o.Outputs) == 1 && o.Outputs[0].Word == "ignored"
 }
 

@@ -16,8 +16,8 @@ func withCut() *fakes {
 	for i := range f.dead[:3] {
 		f.dead[i].Cut, f.dead[i].Event.Stream, f.dead[i].Event.Seq = 900, "AGGREGATE_EVENTS", 7
 	}
-	f.send = func(context.Context, edda.Event) (engine.Outcome, error) {
-		return engine.Outcome{Fate: edda.FateHandled}, nil
+	f.send = func(context.Context, edda.Event) (engine.EventResult, error) {
+		return engine.EventResult{Fate: edda.FateHandled}, nil
 	}
 	return f
 }

@@ -123,8 +123,8 @@ func TestAPortionStopsWhereTheProcessCannotGoOn(t *testing.T) {
 func TestManyLettersAreRedrivenInTheOrderOfTheirEvents(t *testing.T) {
 	s := shelfOf(3)
 	s.dead[0].Event.Time = s.dead[2].Event.Time.Add(time.Minute)
-	s.send = func(context.Context, edda.Event) (engine.Outcome, error) {
-		return engine.Outcome{Fate: edda.FateHandled}, nil
+	s.send = func(context.Context, edda.Event) (engine.EventResult, error) {
+		return engine.EventResult{Fate: edda.FateHandled}, nil
 	}
 	h := start(t, s.fakes)
 	if code, text := call(t, h, "POST", "/v1/deadletters/redrive", "", "x-edda-why: mended"); code != 200 || !strings.Contains(text, `"done":3`) {
@@ -141,8 +141,8 @@ func TestManyLettersAreRedrivenInTheOrderOfTheirEvents(t *testing.T) {
 
 func TestSkipOfManyLettersPassesThoseThatHoldNothing(t *testing.T) {
 	f := withLetters()
-	f.send = func(context.Context, edda.Event) (engine.Outcome, error) {
-		return engine.Outcome{Fate: edda.FateHandled}, nil
+	f.send = func(context.Context, edda.Event) (engine.EventResult, error) {
+		return engine.EventResult{Fate: edda.FateHandled}, nil
 	}
 	h := start(t, f)
 	code, text := call(t, h, "POST", "/v1/deadletters/skip?saga=order", "", "x-edda-why: test events")

@@ -291,10 +291,10 @@ func (s *Server) give(ctx context.Context, in *letterInput, d edda.DeadLetter, v
 
 // verb sends a command on a dead letter through the stream. The message id is derived, so
 // that two concurrent calls send one message.
-func (s *Server) verb(ctx context.Context, in *letterInput, d edda.DeadLetter, verb string, act edda.Redrive) (edda.Event, engine.Outcome, error) {
+func (s *Server) verb(ctx context.Context, in *letterInput, d edda.DeadLetter, verb string, act edda.Redrive) (edda.Event, engine.EventResult, error) {
 	payload, err := json.Marshal(act)
 	if err != nil {
-		return edda.Event{}, engine.Outcome{}, s.internal("write the act", err)
+		return edda.Event{}, engine.EventResult{}, s.internal("write the act", err)
 	}
 	ev := edda.Event{
 		Kind: edda.KindOperator, Type: verb, ID: "deadletter/" + d.ID + "/" + verb + "/" + strconv.Itoa(d.Event.Redrives+1),
@@ -316,7 +316,7 @@ func (s *Server) verb(ctx context.Context, in *letterInput, d edda.DeadLetter, v
 }
 
 // refused returns the saga's refusal as an error; nil if it accepted.
-func refused(o engine.Outcome) error {
+func refused(o engine.EventResult) error {
 	if o.Fate == edda.FateLate && len(o.Outputs) == 1 && o.Outputs[0].Word == "refused" {
 		return huma.Error409Conflict("refused: " + o.Outputs[0].Reason)
 	}
@@ -324,7 +324,7 @@ func refused(o engine.Outcome) error {
 }
 
 // redriven answers with the outcome of the event of a dead letter.
-func redriven(d edda.DeadLetter, ev edda.Event, o engine.Outcome) (*body[LetterActView], error) {
+func redriven(d edda.DeadLetter, ev edda.Event, o engine.EventResult) (*body[LetterActView], error) {
 	if o.Fate == edda.FateDead && o.Dead != nil && o.Dead.ID == d.ID { // still no key
 		return nil, deadAgain(o.Dead)
 	}

@@ -95,8 +95,8 @@ func TestActsOnDeadLettersNeedAReason(t *testing.T) {
 func TestActsOnWhatHoldsAKeyGoThroughTheStream(t *testing.T) {
 	for _, verb := range []string{"redrive", "drop", "skip"} {
 		f := withLetters()
-		f.send = func(context.Context, edda.Event) (engine.Outcome, error) {
-			return engine.Outcome{Key: order("O1"), Fate: edda.FateHandled, Status: edda.StatusRunning, Released: []engine.Released{
+		f.send = func(context.Context, edda.Event) (engine.EventResult, error) {
+			return engine.EventResult{Key: order("O1"), Fate: edda.FateHandled, Status: edda.StatusRunning, Released: []engine.Released{
 				{Event: "e1", Fate: edda.FateHandled}, {Event: "e2", Fate: edda.FateHandled}, {Event: "e3", Fate: edda.FateDead, Dead: &edda.DeadLetter{ID: "D9", Reason: edda.DeadPoison}},
 			}}, nil
 		}
@@ -141,26 +141,26 @@ func TestWhatBelongsToNoInstanceGoesBackToWhereItCameFrom(t *testing.T) {
 func TestActsOnDeadLettersAreAnsweredWithWhatBecameOfThem(t *testing.T) {
 	tests := []struct {
 		path string
-		o    engine.Outcome
+		o    engine.EventResult
 		err  error
 		code int
 		want string
 	}{
-		{"loose/redrive", engine.Outcome{Fate: edda.FateHandled, Released: []engine.Released{{Event: "e4", Fate: edda.FateParked}}}, nil, 200, `"fate":"parked"`},
-		{"loose/redrive", engine.Outcome{Fate: edda.FateHandled, Released: []engine.Released{{Event: "e4", Fate: edda.FateDead, Dead: &edda.DeadLetter{ID: "D7", Reason: edda.DeadPoison, Error: "boom"}}}}, nil, 422, "boom; see dead letter D7"},
-		{"loose/redrive", engine.Outcome{Fate: edda.FateIgnored}, nil, 422, "load order with a handler"},
-		{"loose/redrive", engine.Outcome{Fate: edda.FateDuplicate}, nil, 409, "redriven already"},
-		{"loose/redrive", engine.Outcome{Fate: edda.FateLate, Outputs: []edda.Output{{Word: "refused", Reason: "dead letter loose is gone"}}}, nil, 409, "refused: dead letter loose is gone"},
-		{"loose/redrive", engine.Outcome{}, fmt.Errorf("await: %w", ErrDuplicate), 409, "a moment ago"},
-		{"loose/redrive", engine.Outcome{}, context.DeadlineExceeded, 504, "is done once"},
-		{"verb/redrive", engine.Outcome{}, nil, 409, "a redrive is not redriven"},
-		{"foreign/redrive", engine.Outcome{}, nil, 404, "no dead letter foreign"},
-		{"foreign/drop", engine.Outcome{}, nil, 404, "no dead letter foreign"},
-		{"none/redrive", engine.Outcome{}, nil, 404, "no dead letter none"},
+		{"loose/redrive", engine.EventResult{Fate: edda.FateHandled, Released: []engine.Released{{Event: "e4", Fate: edda.FateParked}}}, nil, 200, `"fate":"parked"`},
+		{"loose/redrive", engine.EventResult{Fate: edda.FateHandled, Released: []engine.Released{{Event: "e4", Fate: edda.FateDead, Dead: &edda.DeadLetter{ID: "D7", Reason: edda.DeadPoison, Error: "boom"}}}}, nil, 422, "boom; see dead letter D7"},
+		{"loose/redrive", engine.EventResult{Fate: edda.FateIgnored}, nil, 422, "load order with a handler"},
+		{"loose/redrive", engine.EventResult{Fate: edda.FateDuplicate}, nil, 409, "redriven already"},
+		{"loose/redrive", engine.EventResult{Fate: edda.FateLate, Outputs: []edda.Output{{Word: "refused", Reason: "dead letter loose is gone"}}}, nil, 409, "refused: dead letter loose is gone"},
+		{"loose/redrive", engine.EventResult{}, fmt.Errorf("await: %w", ErrDuplicate), 409, "a moment ago"},
+		{"loose/redrive", engine.EventResult{}, context.DeadlineExceeded, 504, "is done once"},
+		{"verb/redrive", engine.EventResult{}, nil, 409, "a redrive is not redriven"},
+		{"foreign/redrive", engine.EventResult{}, nil, 404, "no dead letter foreign"},
+		{"foreign/drop", engine.EventResult{}, nil, 404, "no dead letter foreign"},
+		{"none/redrive", engine.EventResult{}, nil, 404, "no dead letter none"},
 	}
 	for _, tt := range tests {
 		f := withLetters()
-		f.send = func(context.Context, edda.Event) (engine.Outcome, error) { return tt.o, tt.err }
+		f.send = func(context.Context, edda.Event) (engine.EventResult, error) { return tt.o, tt.err }
 		if code, text := call(t, start(t, f), "POST", "/v1/deadletters/"+tt.path, "", "x-edda-why: x"); code != tt.code || !strings.Contains(text, tt.want) {
 			t.Errorf("%s %+v: %d %s, want %d %s", tt.path, tt.o, code, text, tt.code, tt.want)
 		}

@@ -23,17 +23,17 @@ import (
 type right struct {
 	open  bool        // no token
 	role  access.Role // at least
-	scope scope
+	scope reach
 	// widens: ?process=true changes the scope to ofProcess.
 	widens bool
 }
 
-// scope is the object of a call.
-type scope int
+// reach is the object of a call.
+type reach int
 
 const (
 	// ofTenant: the tenant in the header x-tenant-id. The caller must serve it.
-	ofTenant scope = iota
+	ofTenant reach = iota
 	// ofProcess: what all tenants share. The caller must serve all tenants.
 	ofProcess
 	// ofNobody: public data, such as the API's description.

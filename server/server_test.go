@@ -41,7 +41,7 @@ type fakes struct {
 	details []string // of the audits of acts
 	audits  store.AuditQuery
 	notes   []string // of the audits of many letters
-	send    func(context.Context, edda.Event) (engine.Outcome, error)
+	send    func(context.Context, edda.Event) (engine.EventResult, error)
 	err     error
 
 	inStream json.RawMessage // the payload that a stream has of a dead letter
@@ -163,14 +163,14 @@ func (f *fakes) AuditsOf(q store.AuditQuery) ([]store.Audit, string, error) {
 	f.audits = q
 	return []store.Audit{{By: "ann", Verb: "redrive", Key: order("O1"), Reason: "mended"}}, "AAA", f.err
 }
-func (f *fakes) Send(ctx context.Context, ev edda.Event) (engine.Outcome, error) {
+func (f *fakes) Send(ctx context.Context, ev edda.Event) (engine.EventResult, error) {
 	f.mu.Lock()
 	f.sent = append(f.sent, ev)
 	f.mu.Unlock()
 	if f.send != nil {
 		return f.send(ctx, ev)
 	}
-	return engine.Outcome{Fate: edda.FateHandled, Status: edda.StatusDone}, nil
+	return engine.EventResult{Fate: edda.FateHandled, Status: edda.StatusDone}, nil
 }
 func (f *fakes) Publish(_ context.Context, ev edda.Event) (Stored, error) {
 	f.sent = append(f.sent, ev)
@@ -436,30 +436,30 @@ func TestActsBecomeMessages(t *testing.T) {
 func TestActsAreAnsweredWithTheirFate(t *testing.T) {
 	tests := []struct {
 		name string
-		t    engine.Outcome
+		t    engine.EventResult
 		err  error
 		code int
 		want string
 	}{
-		{"handled", engine.Outcome{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "effect", Name: "charge"}}}, nil, 200, `"word":"effect"`},
-		{"guarded", engine.Outcome{Fate: edda.FateGuarded}, nil, 200, "guarded"},
-		{"duplicate", engine.Outcome{Fate: edda.FateDuplicate}, nil, 409, "duplicate"},
-		{"dropped by the stream", engine.Outcome{}, fmt.Errorf("await: %w", ErrDuplicate), 409, "duplicate: message m1"},
-		{"held", engine.Outcome{Fate: edda.FateHeld}, nil, 200, "held"},
-		{"late", engine.Outcome{Fate: edda.FateLate}, nil, 409, "too late"},
-		{"refused", engine.Outcome{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "refused", Name: "cancelled"}}}, nil, 409, "refused: cancelled"},
-		{"refused, and why", engine.Outcome{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "refused", Name: "officer.yes", Reason: "choose one of no"}}}, nil, 409, "refused: officer.yes: choose one of no"},
-		{"gone", engine.Outcome{Fate: edda.FateDead, Dead: &edda.DeadLetter{Reason: edda.DeadNoInstance}}, nil, 404, "no instance"},
-		{"poison", engine.Outcome{Fate: edda.FateDead, Dead: &edda.DeadLetter{ID: "D1", Reason: edda.DeadPoison, Error: "boom"}}, nil, 422, "D1"},
-		{"ignored", engine.Outcome{Fate: edda.FateIgnored}, nil, 422, "nothing in saga order"},
-		{"slow", engine.Outcome{}, context.DeadlineExceeded, 504, "idempotency-key: m1"},
-		{"too large", engine.Outcome{}, edda.Classify(edda.Permanent, "2 MB is more than a message may carry"), 422, "2 MB"},
-		{"no stream", engine.Outcome{}, errors.New("no responders"), 503, "no responders"},
+		{"handled", engine.EventResult{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "effect", Name: "charge"}}}, nil, 200, `"word":"effect"`},
+		{"guarded", engine.EventResult{Fate: edda.FateGuarded}, nil, 200, "guarded"},
+		{"duplicate", engine.EventResult{Fate: edda.FateDuplicate}, nil, 409, "duplicate"},
+		{"dropped by the stream", engine.EventResult{}, fmt.Errorf("await: %w", ErrDuplicate), 409, "duplicate: message m1"},
+		{"held", engine.EventResult{Fate: edda.FateHeld}, nil, 200, "held"},
+		{"late", engine.EventResult{Fate: edda.FateLate}, nil, 409, "too late"},
+		{"refused", engine.EventResult{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "refused", Name: "cancelled"}}}, nil, 409, "refused: cancelled"},
+		{"refused, and why", engine.EventResult{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "refused", Name: "officer.yes", Reason: "choose one of no"}}}, nil, 409, "refused: officer.yes: choose one of no"},
+		{"gone", engine.EventResult{Fate: edda.FateDead, Dead: &edda.DeadLetter{Reason: edda.DeadNoInstance}}, nil, 404, "no instance"},
+		{"poison", engine.EventResult{Fate: edda.FateDead, Dead: &edda.DeadLetter{ID: "D1", Reason: edda.DeadPoison, Error: "boom"}}, nil, 422, "D1"},
+		{"ignored", engine.EventResult{Fate: edda.FateIgnored}, nil, 422, "nothing in saga order"},
+		{"slow", engine.EventResult{}, context.DeadlineExceeded, 504, "idempotency-key: m1"},
+		{"too large", engine.EventResult{}, edda.Classify(edda.Permanent, "2 MB is more than a message may carry"), 422, "2 MB"},
+		{"no stream", engine.EventResult{}, errors.New("no responders"), 503, "no responders"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFakes(order("O1"))
-			f.send = func(context.Context, edda.Event) (engine.Outcome, error) { return tt.t, tt.err }
+			f.send = func(context.Context, edda.Event) (engine.EventResult, error) { return tt.t, tt.err }
 			code, body := call(t, start(t, f), "POST", "/v1/instances/order/O1/cancel", "", "idempotency-key: m1", "x-edda-why: a ticket")
 			if code != tt.code || !strings.Contains(body, tt.want) {
 				t.Errorf("%d %s, want %d %s", code, body, tt.code, tt.want)
@@ -470,9 +470,9 @@ func TestActsAreAnsweredWithTheirFate(t *testing.T) {
 
 func TestAnActWaitsOnlySoLong(t *testing.T) {
 	f := newFakes(order("O1"))
-	f.send = func(ctx context.Context, _ edda.Event) (engine.Outcome, error) {
+	f.send = func(ctx context.Context, _ edda.Event) (engine.EventResult, error) {
 		<-ctx.Done()
-		return engine.Outcome{}, ctx.Err()
+		return engine.EventResult{}, ctx.Err()
 	}
 	h := start(t, f, func(o *Options) { o.CommitWait = 5 * time.Millisecond })
 	if code, body := call(t, h, "POST", "/v1/instances/order/O1/cancel", "", "x-edda-why: a ticket"); code != 504 {
@@ -697,7 +697,7 @@ func TestInsideErrorsStayInside(t *testing.T) {
 func TestAPanicCostsOneAnswerAndShowsNoPayload(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	f := newFakes(order("O1"))
-	f.send = func(context.Context, edda.Event) (engine.Outcome, error) { panic("no way") }
+	f.send = func(context.Context, edda.Event) (engine.EventResult, error) { panic("no way") }
 	h := start(t, f, func(o *Options) { o.Log = zap.New(core) })
 	if code, _ := call(t, h, "POST", "/v1/instances/order/O1/signal/x", `"secret"`); code != 500 {
 		t.Errorf("code %d", code)

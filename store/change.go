@@ -21,8 +21,8 @@ type Change struct {
 	Checkpoints []edda.Checkpoint
 	// Positions are a saga's own positions, where they differ from the shared ones. DropPositions
 	// are those of sagas that have caught up.
-	Positions     []Position
-	DropPositions []Position
+	Positions     []SagaPosition
+	DropPositions []SagaPosition
 	// Begun replaces the list of [DB.Begun]; nil leaves it.
 	Begun *[]Beginning
 	// Delivered are outbox rows to remove, because they were delivered.
@@ -34,7 +34,7 @@ type Change struct {
 	Claims []edda.Claim
 	// Unclaimed replaces the list of [DB.Unclaimed]; nil leaves it.
 	Unclaimed *[]string
-	Schedules []edda.Schedule
+	Schedules []edda.ScheduleState
 	Manifests []edda.Manifest
 	// Work goes out before the work of the transitions. It is in no history.
 	Work []edda.Work
@@ -54,8 +54,8 @@ type Change struct {
 // AllTenants is the tenant of a position for every tenant without one of its own.
 const AllTenants = "*"
 
-// Position is one saga's own position in one stream.
-type Position struct {
+// SagaPosition is one saga's own position in one stream.
+type SagaPosition struct {
 	Tenant, Saga string
 	edda.Checkpoint
 }

@@ -36,7 +36,7 @@ type Health struct {
 
 // checker compares the keyspaces of a snapshot with one another.
 type checker struct {
-	progress
+	copyProgress
 	tx      *wal.Tx
 	seal    format.Seal
 	last    format.Stamp
@@ -84,7 +84,7 @@ func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h He
 func newChecker(ctx context.Context, tx *wal.Tx, s format.Seal, h *Health, tell func(rows int)) *checker {
 	h.Meta = metaOf(tx)
 	return &checker{
-		progress: progress{ctx: ctx, tell: tell}, tx: tx, seal: s, health: h, last: stampOf(tx), dropped: droppedHistory(tx),
+		copyProgress: copyProgress{ctx: ctx, tell: tell}, tx: tx, seal: s, health: h, last: stampOf(tx), dropped: droppedHistory(tx),
 		counts: map[format.CountKey]int{}, commands: map[string]bool{}, working: map[edda.Key]bool{}, parts: map[edda.Key]int{},
 	}
 }

@@ -241,7 +241,7 @@ func (c *checker) small() error {
 			return format.Texts(r.ID), err
 		},
 		format.Schedule: func(_, v []byte) ([]byte, error) {
-			s, err := format.Decode[edda.Schedule]("row", v)
+			s, err := format.Decode[edda.ScheduleState]("row", v)
 			return format.Texts(s.Tenant, s.Saga, s.Name), err
 		},
 	} {

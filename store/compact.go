@@ -55,7 +55,7 @@ func (d *DB) Compact(ctx context.Context, tell func(rows int)) (c Compaction, er
 	}
 	defer d.compaction.Unlock()
 	began := time.Now()
-	x := &compactor{db: d, progress: progress{ctx: ctx, tell: tell}, temp: filepath.Join(filepath.Dir(d.path), compacting)}
+	x := &compactor{db: d, copyProgress: copyProgress{ctx: ctx, tell: tell}, temp: filepath.Join(filepath.Dir(d.path), compacting)}
 	d.delta.begin()
 	defer d.delta.end()
 	if err := x.open(); err != nil {
@@ -80,7 +80,7 @@ func fileSize(path string) int64 {
 
 type compactor struct {
 	db *DB
-	progress
+	copyProgress
 	temp  string
 	raw   *boltFile // the new file
 	file  *wal.DB   // the new file, once it was copied
@@ -162,7 +162,7 @@ func (x *compactor) copy() error {
 // walk is eachRow, with a checksum of what it passes.
 func (x *compactor) walk(tx *wal.Tx, sum hash.Hash, fn func(space, part, k, v []byte) error) error {
 	return eachRow(tx, func(space, part, k, v []byte) error {
-		if err := x.progress.row(); err != nil {
+		if err := x.copyProgress.row(); err != nil {
 			return err
 		}
 		for _, b := range [][]byte{space, part, k, v} {

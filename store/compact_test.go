@@ -165,7 +165,7 @@ func TestACommitNotedAfterItsCopyWasAppliedTwice(t *testing.T) {
 		t.Fatal(len(noted), err)
 	}
 	rows := dump(t, db.DB)
-	x := &compactor{db: db.DB, progress: progress{ctx: context.Background()}, temp: filepath.Join(dir, compacting)}
+	x := &compactor{db: db.DB, copyProgress: copyProgress{ctx: context.Background()}, temp: filepath.Join(dir, compacting)}
 	if err := errors.Join(x.open(), x.copy()); err != nil {
 		t.Fatal(err)
 	}

@@ -15,14 +15,14 @@ const (
 	toldEvery = 8192
 )
 
-// progress counts rows, reports them now and then, and fails once its context has ended.
-type progress struct {
+// copyProgress counts rows, reports them now and then, and fails once its context has ended.
+type copyProgress struct {
 	ctx  context.Context
 	tell func(rows int) // may be nil
 	rows int
 }
 
-func (p *progress) row() error {
+func (p *copyProgress) row() error {
 	if p.rows++; p.rows%toldEvery == 0 && p.tell != nil {
 		p.tell(p.rows)
 	}

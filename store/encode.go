@@ -116,7 +116,7 @@ type encoder struct {
 	values valueEncoder
 	size   int            // bytes of all keys and values so far
 	list   []encodedWork  // the work of all transitions so far
-	record *format.Record // of the transition before
+	record *format.HistoryRow // of the transition before
 }
 
 // value encodes v after head empty bytes, and counts its bytes.
@@ -176,12 +176,12 @@ func (e *encoder) transition(t *edda.Transition) (out encodedTransition, err err
 }
 
 // recordOf is the record of a transition. It is valid until the next call.
-func (e *encoder) recordOf(t *edda.Transition) *format.Record {
+func (e *encoder) recordOf(t *edda.Transition) *format.HistoryRow {
 	if e.record == nil {
-		e.record = &format.Record{}
+		e.record = &format.HistoryRow{}
 	}
 	r, work := e.record, e.record.Work[:0]
-	*r = format.Record{Key: t.Key, Event: t.Event, Fate: t.Fate, Handlers: t.Handlers, Outputs: t.Outputs}
+	*r = format.HistoryRow{Key: t.Key, Event: t.Event, Fate: t.Fate, Handlers: t.Handlers, Outputs: t.Outputs}
 	if in := t.Instance; in != nil {
 		r.Generation, r.Version, r.Revision = in.Generation, in.Version, in.Revision
 		r.Status, r.State = in.Status, in.State

@@ -98,9 +98,9 @@ func formatChanges() []Change {
 			Checkpoints: []edda.Checkpoint{formatCheckpoint()},
 		},
 		{
-			Positions: []Position{{Tenant: "acme", Saga: "order", Checkpoint: formatCheckpoint()}},
+			Positions: []SagaPosition{{Tenant: "acme", Saga: "order", Checkpoint: formatCheckpoint()}},
 			Claims:    formatClaims(),
-			Schedules: []edda.Schedule{{Tenant: "acme", Saga: "report", Name: "nightly", Last: noon}},
+			Schedules: []edda.ScheduleState{{Tenant: "acme", Saga: "report", Name: "nightly", Last: noon}},
 			Manifests: []edda.Manifest{{Saga: "order", Version: 2, Hash: "abc", Text: "saga: order\n", Loaded: noon}},
 			Audits:    []Audit{{Time: noon, By: "ann", Verb: edda.VerbRetry, Key: formatHeld, Reason: "asked to", Detail: "by hand"}},
 			Replays:   []Replay{{ID: "01J0000000000000000000000A", Tenant: "acme", Saga: "order", Emit: "none", By: "ann", Begun: noon, Ended: noon, State: "done", Summary: json.RawMessage(`{"keys":1}`)}},
@@ -173,9 +173,9 @@ func readFormat(t *testing.T, db *opened) {
 	})
 	readFormatHistory(t, db)
 
-	position := Position{Tenant: "acme", Saga: "order", Checkpoint: formatCheckpoint()}
+	position := SagaPosition{Tenant: "acme", Saga: "order", Checkpoint: formatCheckpoint()}
 	same(t, "checkpoints", must(db.Checkpoints()), []edda.Checkpoint{formatCheckpoint()})
-	same(t, "positions", must(db.Positions()), []Position{position})
+	same(t, "positions", must(db.Positions()), []SagaPosition{position})
 	same(t, "schedules", must(db.Schedules()), formatChanges()[1].Schedules)
 	same(t, "replays", must(db.Replays()), formatChanges()[1].Replays)
 	same(t, "manifests", must(db.Manifests()), formatChanges()[1].Manifests)

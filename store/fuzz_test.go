@@ -211,7 +211,7 @@ func TestAKeyThatNobodyWroteIsAnErrorThatNamesIt(t *testing.T) {
 	}
 	late := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 	cut := Cutoffs{History: late, Claims: late, DeadLetters: late, Audits: late, Ended: func(string, edda.Status) time.Time { return late }}
-	sweep := func(kind Kind) func(*DB) error {
+	sweep := func(kind RowKind) func(*DB) error {
 		return func(d *DB) error { _, err := d.Sweep(kind, cut).Next(t.Context()); return err }
 	}
 	removal := func(r Removal) func(*DB) error {

@@ -18,7 +18,7 @@ import (
 // after each commit that succeeds.
 type index struct {
 	mu      sync.RWMutex            // guards the fields below
-	waiting map[string]waiting      // outbox rows of effects, by command id
+	waiting map[string]waitingResult      // outbox rows of effects, by command id
 	effects map[ulid.ULID]string    // their command ids
 	total   rowCounts               // rows of the outbox
 	owners  map[owner]*rowCounts    // and those of each saga of a tenant
@@ -30,8 +30,8 @@ type index struct {
 	maxDead int // bytes of a tenant's dead letters
 }
 
-// waiting is an effect's outbox row and its instance. A result counts only for that instance.
-type waiting struct {
+// waitingResult is an effect's outbox row and its instance. A result counts only for that instance.
+type waitingResult struct {
 	ID   ulid.ULID
 	From edda.Key
 }
@@ -69,7 +69,7 @@ func (c *rowCounts) of(kinds ...edda.WorkKind) (n int) {
 }
 
 func newIndex() *index {
-	return &index{waiting: map[string]waiting{}, effects: map[ulid.ULID]string{}, owners: map[owner]*rowCounts{}, parked: map[string]int{}}
+	return &index{waiting: map[string]waitingResult{}, effects: map[ulid.ULID]string{}, owners: map[owner]*rowCounts{}, parked: map[string]int{}}
 }
 
 // loadIndex scans the outbox, the counters and the queues.
@@ -92,7 +92,7 @@ func (d *DB) loadIndex(tx *wal.Tx) (*index, error) {
 		x.total[kind]++
 		x.owner(work.From.Tenant, work.From.Saga)[kind]++
 		if work.Kind == edda.WorkEffect {
-			x.waiting[work.ID], x.effects[id] = waiting{id, work.From}, work.ID
+			x.waiting[work.ID], x.effects[id] = waitingResult{id, work.From}, work.ID
 		}
 		return nil
 	})
@@ -227,7 +227,7 @@ func (x *index) apply(s *staged) {
 // so it reads the index here without the lock.
 type staged struct {
 	index    *index
-	commands map[string]waiting // effects that were added and not removed
+	commands map[string]waitingResult // effects that were added and not removed
 	effects  map[ulid.ULID]string
 	gone     map[ulid.ULID]bool // rows that were removed
 	owned    []owned            // rows that were added or removed
@@ -261,7 +261,7 @@ func set[K comparable, V any](m *map[K]V, k K, v V) {
 	(*m)[k] = v
 }
 
-func (s *staged) waiting(command string) (waiting, bool) {
+func (s *staged) waiting(command string) (waitingResult, bool) {
 	if row, ok := s.commands[command]; ok {
 		return row, true
 	}
@@ -273,7 +273,7 @@ func (s *staged) add(id ulid.ULID, w encodedWork) {
 	s.owned = append(s.owned, owned{s.index.owner(w.from.Tenant, w.from.Saga), kindNumber(w.kind), 1})
 	s.added = append(s.added, added{id: id, work: w.work, size: len(w.value)})
 	if w.kind == edda.WorkEffect {
-		set(&s.commands, w.id, waiting{id, w.from})
+		set(&s.commands, w.id, waitingResult{id, w.from})
 		set(&s.effects, id, w.id)
 	}
 }

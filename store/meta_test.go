@@ -36,7 +36,7 @@ func TestASagaHasPositionsOfItsOwnOrThoseOfAll(t *testing.T) {
 	at := func(stream string, seq uint64) edda.Checkpoint { return edda.Checkpoint{Stream: stream, Seq: seq} }
 	db.commit(t, Change{
 		Checkpoints: []edda.Checkpoint{at("A", 9), at("B", 9), at("C", 9)},
-		Positions: []Position{
+		Positions: []SagaPosition{
 			{Tenant: AllTenants, Saga: "beta", Checkpoint: at("A", 3)}, {Tenant: AllTenants, Saga: "beta", Checkpoint: at("B", 4)},
 			{Tenant: "acme", Saga: "beta", Checkpoint: at("A", 1)}, {Tenant: "acme", Saga: "beta", Checkpoint: at("B", 2)},
 		},
@@ -51,7 +51,7 @@ func TestASagaHasPositionsOfItsOwnOrThoseOfAll(t *testing.T) {
 	same(t, "its own", of("acme", "beta"), "A1 B2 C9 ")
 	same(t, "those of all tenants", of("other", "beta"), "A3 B4 C9 ")
 	same(t, "the shared ones", of("acme", "alpha"), "A9 B9 C9 ")
-	db.commit(t, Change{DropPositions: []Position{{Tenant: "acme", Saga: "beta", Checkpoint: at("A", 0)}, {Tenant: "acme", Saga: "beta", Checkpoint: at("B", 0)}}})
+	db.commit(t, Change{DropPositions: []SagaPosition{{Tenant: "acme", Saga: "beta", Checkpoint: at("A", 0)}, {Tenant: "acme", Saga: "beta", Checkpoint: at("B", 0)}}})
 	same(t, "once it has rejoined", of("acme", "beta"), "A3 B4 C9 ")
 	db.check(t)
 }
@@ -72,7 +72,7 @@ func TestATenantsBackupHasThePositionsOfAllTenants(t *testing.T) {
 	db := ofTwo(t, Options{})
 	db.commit(t, Change{
 		Begun:     &[]Beginning{{Saga: mine + "saga", From: "all", Time: noon}},
-		Positions: []Position{{Tenant: AllTenants, Saga: mine + "saga", Checkpoint: edda.Checkpoint{Stream: "OTHER", Seq: 3}}},
+		Positions: []SagaPosition{{Tenant: AllTenants, Saga: mine + "saga", Checkpoint: edda.Checkpoint{Stream: "OTHER", Seq: 3}}},
 	})
 	dir := t.TempDir()
 	if _, err := Restore(t.Context(), save(t, tenantBackup(t, db, "acme")), dir, false, nil, nil); err != nil {

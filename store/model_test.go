@@ -27,9 +27,9 @@ type model struct {
 	due       map[Due]bool
 	dead      map[string]edda.DeadLetter
 	claims    map[string]edda.Claim
-	positions map[string]Position
+	positions map[string]SagaPosition
 	shared    map[string]edda.Checkpoint
-	schedules map[string]edda.Schedule
+	schedules map[string]edda.ScheduleState
 	manifests map[string]edda.Manifest
 	audits    []Audit // newest first
 }
@@ -37,8 +37,8 @@ type model struct {
 func newModel() *model {
 	return &model{
 		cells: map[edda.Key]*edda.Cell{}, history: map[edda.Key][]Record{}, due: map[Due]bool{},
-		dead: map[string]edda.DeadLetter{}, claims: map[string]edda.Claim{}, positions: map[string]Position{},
-		shared: map[string]edda.Checkpoint{}, schedules: map[string]edda.Schedule{}, manifests: map[string]edda.Manifest{},
+		dead: map[string]edda.DeadLetter{}, claims: map[string]edda.Claim{}, positions: map[string]SagaPosition{},
+		shared: map[string]edda.Checkpoint{}, schedules: map[string]edda.ScheduleState{}, manifests: map[string]edda.Manifest{},
 	}
 }
 
@@ -407,9 +407,9 @@ func (g *generator) rest(c *Change) {
 	case 0:
 		c.Checkpoints = append(c.Checkpoints, position)
 	case 1:
-		c.Positions = append(c.Positions, Position{Tenant: "t", Saga: name, Checkpoint: position})
+		c.Positions = append(c.Positions, SagaPosition{Tenant: "t", Saga: name, Checkpoint: position})
 	case 2:
-		c.Schedules = append(c.Schedules, edda.Schedule{Saga: name, Name: "nightly", Last: g.time()})
+		c.Schedules = append(c.Schedules, edda.ScheduleState{Saga: name, Name: "nightly", Last: g.time()})
 	case 3:
 		c.Manifests = append(c.Manifests, edda.Manifest{Saga: name, Version: g.n % 3, Hash: "h", Text: "saga: <x>", Loaded: noon})
 	case 4:

@@ -39,7 +39,7 @@ func TestAPortionOfACleanUpWritesLittle(t *testing.T) {
 	clock = noon.Add(1000 * time.Hour)
 	late := clock.Add(-time.Hour)
 	cut := Cutoffs{Ended: func(string, edda.Status) time.Time { return late }, History: late, Claims: late, DeadLetters: late, Audits: late, Manifests: late}
-	mostRows := map[Kind]int{KindInstances: maxRemovedScattered, KindHistory: maxRemovedRows, KindClaims: maxRemovedRows, KindDeadLetters: maxRemovedScattered, KindAudit: maxRemovedRows, KindManifests: maxGoneTexts}
+	mostRows := map[RowKind]int{KindInstances: maxRemovedScattered, KindHistory: maxRemovedRows, KindClaims: maxRemovedRows, KindDeadLetters: maxRemovedScattered, KindAudit: maxRemovedRows, KindManifests: maxGoneTexts}
 	for _, kind := range Kinds() {
 		most, portions, rows, longest := uint64(0), 0, 0, time.Duration(0)
 		for s := db.Sweep(kind, cut); !s.Done(); portions++ {

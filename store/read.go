@@ -86,10 +86,10 @@ func (d *DB) Checkpoints() ([]edda.Checkpoint, error) {
 }
 
 // Positions lists the sagas' own positions.
-func (d *DB) Positions() (out []Position, err error) {
+func (d *DB) Positions() (out []SagaPosition, err error) {
 	err = d.read(format.Position, func(b *wal.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {
-			var p Position
+			var p SagaPosition
 			p.Tenant, p.Saga, p.Checkpoint, err = format.CutPosition(k, v)
 			out = append(out, p)
 			return err
@@ -124,7 +124,7 @@ func (d *DB) PositionsOf(tenant, saga string) (out []edda.Checkpoint, err error)
 }
 
 // Schedules lists how far each schedule has come.
-func (d *DB) Schedules() ([]edda.Schedule, error) { return list[edda.Schedule](d, format.Schedule) }
+func (d *DB) Schedules() ([]edda.ScheduleState, error) { return list[edda.ScheduleState](d, format.Schedule) }
 
 // Manifests lists the texts of manifests, by saga and version.
 func (d *DB) Manifests() ([]edda.Manifest, error) { return list[edda.Manifest](d, format.Manifest) }

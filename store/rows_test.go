@@ -10,7 +10,7 @@ import (
 )
 
 func parts() []any {
-	return []any{&format.Record{}, &format.InstancePart{}, &format.EntryPart{}, &format.LetterPart{}, &format.TenantPart{}}
+	return []any{&format.HistoryRow{}, &format.InstancePart{}, &format.EntryPart{}, &format.LetterPart{}, &format.TenantPart{}}
 }
 
 func TestRowsAreWrittenAndReadAsByEncodingJSON(t *testing.T) { jsonvaluetest.Suite(t, parts()...) }

@@ -24,22 +24,22 @@ const (
 	maxScannedRows = 4096
 )
 
-// Kind is a kind of rows that expire.
-type Kind string
+// RowKind is a kind of rows that expire.
+type RowKind string
 
 // The kinds, in the order in which they are swept.
 const (
-	KindInstances   Kind = "instances"
-	KindHistory     Kind = "history"
-	KindClaims      Kind = "claims"
-	KindDeadLetters Kind = "dead_letters"
-	KindAudit       Kind = "audit"
-	KindManifests   Kind = "manifests" // texts that nothing needs
+	KindInstances   RowKind = "instances"
+	KindHistory     RowKind = "history"
+	KindClaims      RowKind = "claims"
+	KindDeadLetters RowKind = "dead_letters"
+	KindAudit       RowKind = "audit"
+	KindManifests   RowKind = "manifests" // texts that nothing needs
 )
 
 // Kinds lists them.
-func Kinds() []Kind {
-	return []Kind{KindInstances, KindHistory, KindClaims, KindDeadLetters, KindAudit, KindManifests}
+func Kinds() []RowKind {
+	return []RowKind{KindInstances, KindHistory, KindClaims, KindDeadLetters, KindAudit, KindManifests}
 }
 
 // Cutoffs are the times before which rows have expired. A zero time keeps all.
@@ -59,7 +59,7 @@ type Cutoffs struct {
 // portions it has no snapshot open. It is for one goroutine.
 type Sweep struct {
 	db    *DB
-	kind  Kind
+	kind  RowKind
 	cut   Cutoffs
 	after []byte // where to go on, in the order of the kind
 	done  bool
@@ -73,7 +73,7 @@ type Portion struct {
 }
 
 // Sweep begins a sweep. It removes nothing: a change with the portion does.
-func (d *DB) Sweep(kind Kind, cut Cutoffs) *Sweep { return &Sweep{db: d, kind: kind, cut: cut} }
+func (d *DB) Sweep(kind RowKind, cut Cutoffs) *Sweep { return &Sweep{db: d, kind: kind, cut: cut} }
 
 // Done reports whether all rows were read.
 func (s *Sweep) Done() bool { return s.done }
@@ -168,7 +168,7 @@ func (l *scan) instances() error {
 	return nil
 }
 
-func (l *scan) ended(e format.End) error {
+func (l *scan) ended(e format.EndKey) error {
 	key := format.InstanceKey(e.Key)
 	row := l.tx.Bucket([]byte(format.Saga)).Get(key)
 	opened, err := l.seal.Instance(key, row)

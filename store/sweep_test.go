@@ -14,7 +14,7 @@ import (
 )
 
 // sweep removes what has expired, and returns how much that was.
-func (o *opened) sweep(t testing.TB, kind Kind, cut Cutoffs) (total Portion) {
+func (o *opened) sweep(t testing.TB, kind RowKind, cut Cutoffs) (total Portion) {
 	t.Helper()
 	s := o.Sweep(kind, cut)
 	for !s.Done() {
@@ -196,7 +196,7 @@ func TestClaimsLettersAndAuditsExpireInPortions(t *testing.T) {
 	clock = noon.Add(3 * time.Hour)
 	db.commit(t, fill(clock))
 	cut := Cutoffs{Claims: noon.Add(2 * time.Hour), DeadLetters: noon.Add(2 * time.Hour), Audits: noon.Add(2 * time.Hour)}
-	for _, kind := range []Kind{KindClaims, KindDeadLetters, KindAudit} {
+	for _, kind := range []RowKind{KindClaims, KindDeadLetters, KindAudit} {
 		before := db.dry(t, kind, cut)
 		got := db.sweep(t, kind, cut)
 		same(t, string(kind), got.Rows, n)
@@ -214,7 +214,7 @@ func TestClaimsLettersAndAuditsExpireInPortions(t *testing.T) {
 }
 
 // dry looks only.
-func (o *opened) dry(t testing.TB, kind Kind, cut Cutoffs) (total Portion) {
+func (o *opened) dry(t testing.TB, kind RowKind, cut Cutoffs) (total Portion) {
 	t.Helper()
 	s := o.Sweep(kind, cut)
 	for !s.Done() {
@@ -247,7 +247,7 @@ func TestAnAgeBeforeTheEpochRemovedEverything(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	db.commit(t, Change{Transitions: []edda.Transition{step(key("1"), 1)}, Claims: []edda.Claim{{CommandID: "c", Claimed: noon}}})
 	old := time.Unix(-1000, 0)
-	for _, kind := range []Kind{KindHistory, KindClaims} {
+	for _, kind := range []RowKind{KindHistory, KindClaims} {
 		same(t, string(kind), db.sweep(t, kind, Cutoffs{History: old, Claims: old}).Rows, 0)
 	}
 }

@@ -52,7 +52,7 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 	if !d.extraction.TryLock() {
 		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
 	}
-	x := &tenantCopy{progress: progress{ctx: ctx, tell: tell}, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal}
+	x := &tenantCopy{copyProgress: copyProgress{ctx: ctx, tell: tell}, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal}
 	x.packer, x.before = wal.Packer{Plain: d.options.plain}, x.room
 	var s *Snapshot
 	err := d.sound(func() (err error) {
@@ -70,7 +70,7 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 
 // tenantCopy is a copy in progress.
 type tenantCopy struct {
-	progress
+	copyProgress
 	copier
 	tenant string
 	path   string
@@ -185,7 +185,7 @@ func (x *tenantCopy) space(space format.Keyspace) error {
 
 // row copies a row if it is the tenant's. part names the bucket of its hour or day.
 func (x *tenantCopy) row(space format.Keyspace, part, k, v []byte) error {
-	if err := x.progress.row(); err != nil {
+	if err := x.copyProgress.row(); err != nil {
 		return err
 	}
 	if whose, known := tenantOfKey(space, k); known && whose != x.tenant && (space != format.Position || whose != AllTenants) {
@@ -231,7 +231,7 @@ func tenantOfKey(space format.Keyspace, k []byte) (tenant string, known bool) {
 		_, of, err = format.CutDue(k)
 		tenant = of.Tenant
 	case format.Ended:
-		var e format.End
+		var e format.EndKey
 		e, err = format.CutEnded(k)
 		tenant = e.Key.Tenant
 	default:

@@ -51,9 +51,9 @@ func ofTenant(tenant, mark string) []Change {
 			Dead: []edda.DeadLetter{lost},
 		},
 		{
-			Positions: []Position{{Tenant: tenant, Saga: mark + "saga", Checkpoint: formatCheckpoint()}},
+			Positions: []SagaPosition{{Tenant: tenant, Saga: mark + "saga", Checkpoint: formatCheckpoint()}},
 			Claims:    []edda.Claim{{Tenant: tenant, CommandID: mark + "command", Effect: "charge", Owner: mark + "worker", Claimed: noon, Result: payload}},
-			Schedules: []edda.Schedule{{Tenant: tenant, Saga: mark + "saga", Name: mark + "nightly", Last: noon}},
+			Schedules: []edda.ScheduleState{{Tenant: tenant, Saga: mark + "saga", Name: mark + "nightly", Last: noon}},
 			Manifests: []edda.Manifest{{Saga: mark + "saga", Version: 2, Hash: mark + "hash", Text: "saga: " + mark + "\n", Loaded: noon}},
 			Audits:    []Audit{{Time: noon, By: mark + "ann", Verb: edda.VerbRetry, Key: running, Reason: mark + "reason"}},
 			Replays:   []Replay{{ID: mark + "replay", Tenant: tenant, Saga: mark + "saga", Emit: "none", By: mark + "ann", Begun: noon, Ended: noon, State: "done", Summary: payload}},
@@ -162,9 +162,9 @@ func rowsOf(t *testing.T, db *DB) map[string]any {
 	due, _, err := db.Due(noon.Add(2*time.Hour), 100)
 	note("due", slices.DeleteFunc(due, func(d Due) bool { return d.Key.Tenant != "acme" }), err)
 	positions, err := db.Positions()
-	note("positions", slices.DeleteFunc(positions, func(p Position) bool { return p.Tenant != "acme" }), err)
+	note("positions", slices.DeleteFunc(positions, func(p SagaPosition) bool { return p.Tenant != "acme" }), err)
 	schedules, err := db.Schedules()
-	note("schedules", slices.DeleteFunc(schedules, func(s edda.Schedule) bool { return s.Tenant != "acme" }), err)
+	note("schedules", slices.DeleteFunc(schedules, func(s edda.ScheduleState) bool { return s.Tenant != "acme" }), err)
 	replays, err := db.Replays()
 	note("replays", slices.DeleteFunc(replays, func(r Replay) bool { return r.Tenant != "acme" }), err)
 	note("counts", slices.DeleteFunc(db.Counts(), func(c Count) bool { return c.Tenant != "acme" }), nil)

@@ -136,7 +136,7 @@ func (s *Source) fromBacklog(limit int) (got engine.Fetched, over bool) {
 	if !known {
 		return got, false
 	}
-	o := ordering{upto: upto, left: limit, queues: make([]waiting, len(s.readers), len(s.readers)+1)}
+	o := ordering{upto: upto, left: limit, queues: make([]storedTimes, len(s.readers), len(s.readers)+1)}
 	for i, r := range s.readers {
 		through := r.backlogRead() // first: then the rest of it is in the buffer
 		o.queues[i] = r.buffer.peek(limit, fetchBytes)
@@ -152,8 +152,8 @@ func (s *Source) fromBacklog(limit int) (got engine.Fetched, over bool) {
 	return engine.Fetched{Events: merge(queues), Past: true, Lived: s.strict}, over
 }
 
-// waiting is when the first events of a buffer were stored.
-type waiting struct {
+// storedTimes is when the first events of a buffer were stored.
+type storedTimes struct {
 	times []time.Time
 	whole bool // nothing of the backlog comes behind them
 	taken int
@@ -163,7 +163,7 @@ type waiting struct {
 type ordering struct {
 	upto   time.Time
 	left   int
-	queues []waiting
+	queues []storedTimes
 }
 
 // run takes the earliest head again and again, until a queue without a head may get
@@ -191,4 +191,4 @@ func (o *ordering) run() (over bool) {
 	return false
 }
 
-func (w *waiting) head() time.Time { return w.times[w.taken] }
+func (w *storedTimes) head() time.Time { return w.times[w.taken] }

@@ -57,10 +57,10 @@ func (b *buffer) len() int {
 }
 
 // peek tells of the events that take would remove, and whether those are all.
-func (b *buffer) peek(n, bytes int) waiting {
+func (b *buffer) peek(n, bytes int) storedTimes {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	size, w := 0, waiting{times: make([]time.Time, 0, min(n, len(b.events)))}
+	size, w := 0, storedTimes{times: make([]time.Time, 0, min(n, len(b.events)))}
 	for i := range b.events[:min(n, len(b.events))] {
 		w.times = append(w.times, b.events[i].StoredAt())
 		if size += len(b.events[i].Payload); size >= bytes {

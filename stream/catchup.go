@@ -29,7 +29,7 @@ var _ engine.Past = (*CatchUp)(nil)
 // OpenCatchUp begins to read for a pair behind the positions. What the streams do not hold
 // any more is passed over, and Losses tells of it. The options are those of the source that
 // reads everything.
-func OpenCatchUp(ctx context.Context, js jetstream.JetStream, p engine.Pair, from []edda.Checkpoint, o SourceOptions) (*CatchUp, error) {
+func OpenCatchUp(ctx context.Context, js jetstream.JetStream, p engine.SagaTenant, from []edda.Checkpoint, o SourceOptions) (*CatchUp, error) {
 	o.CatchUp, o.AcceptLoss, o.From, o.Restored, o.Committed = p.Saga, true, FromAll, false, nil
 	o.Name += "\x00" + p.Tenant
 	if p.Tenant != engine.AllTenants && !o.NoTenancy {
@@ -81,21 +81,21 @@ func (c *CatchUp) Close() {
 	c.Remove(ctx)
 }
 
-// Beginning is the position before the first message of a stream, and how many it has.
-type Beginning struct {
+// StreamStart is the position before the first message of a stream, and how many it has.
+type StreamStart struct {
 	edda.Checkpoint
 	Messages uint64
 }
 
 // Beginnings are those of the streams of aggregate events and facts.
-func Beginnings(ctx context.Context, js jetstream.JetStream) (out []Beginning, err error) {
+func Beginnings(ctx context.Context, js jetstream.JetStream) (out []StreamStart, err error) {
 	for _, name := range EventStreams() {
 		s, err := js.Stream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("look at stream %s: %w", name, err)
 		}
 		info := s.CachedInfo()
-		out = append(out, Beginning{beginning(info, FromAll), info.State.Msgs})
+		out = append(out, StreamStart{beginning(info, FromAll), info.State.Msgs})
 	}
 	return out, nil
 }

@@ -57,7 +57,7 @@ func TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored(t *testing.T
 		}
 		fetch(ctx, t, src, 40)
 		open := func(tenant string, from ...edda.Checkpoint) *CatchUp {
-			past, err := OpenCatchUp(ctx, w.js, engine.Pair{Tenant: tenant, Saga: "late"}, from, SourceOptions{Name: "store"})
+			past, err := OpenCatchUp(ctx, w.js, engine.SagaTenant{Tenant: tenant, Saga: "late"}, from, SourceOptions{Name: "store"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +105,7 @@ func TestACatchUpGoesOnWhereItsStreamBeginsAndSaysSo(t *testing.T) {
 			t.Fatal(err)
 		}
 		from := edda.Checkpoint{Stream: wire.AggregateEvents, Seq: 2, Created: s.CachedInfo().Created}
-		past, err := OpenCatchUp(ctx, w.js, engine.Pair{Tenant: "acme", Saga: "late"}, []edda.Checkpoint{from}, SourceOptions{Name: "store"})
+		past, err := OpenCatchUp(ctx, w.js, engine.SagaTenant{Tenant: "acme", Saga: "late"}, []edda.Checkpoint{from}, SourceOptions{Name: "store"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestACatchUpGoesOnWhereItsStreamBeginsAndSaysSo(t *testing.T) {
 
 func TestNobodyIsCaughtUpForATenantThatIsNotServed(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		_, err := OpenCatchUp(ctx, w.js, engine.Pair{Tenant: "beta", Saga: "late"}, nil, SourceOptions{Name: "store", Tenants: wire.Tenants{"acme*"}})
+		_, err := OpenCatchUp(ctx, w.js, engine.SagaTenant{Tenant: "beta", Saga: "late"}, nil, SourceOptions{Name: "store", Tenants: wire.Tenants{"acme*"}})
 		wantError(t, err, edda.Permanent, "beta", "not served")
 	})
 }

@@ -27,9 +27,9 @@ func TestHandoffIsADestination(t *testing.T) {
 }
 
 func destination(of func(w *world) outbox.Destination) outboxtest.Open {
-	return func(t *testing.T, test func(*testing.T, outboxtest.Subject)) {
+	return func(t *testing.T, test func(*testing.T, outboxtest.Fixture)) {
 		bubble(t, func(ctx context.Context, w *world) {
-			test(w.t, outboxtest.Subject{
+			test(w.t, outboxtest.Fixture{
 				Destination: of(w), Once: true,
 				Work: func(content string) edda.Work {
 					fact := facts(1)[0]

@@ -118,11 +118,11 @@ func (r *reader) readEcho(ctx context.Context, seq uint64) (ev edda.Event, is bo
 }
 
 // peekLate is [buffer.peek] for the late results.
-func (s *Source) peekLate(n int) waiting {
+func (s *Source) peekLate(n int) storedTimes {
 	for _, r := range s.readers {
 		s.late = append(s.late, r.handLate()...)
 	}
-	w := waiting{whole: len(s.late) <= n}
+	w := storedTimes{whole: len(s.late) <= n}
 	for i := range s.late[:min(n, len(s.late))] {
 		w.times = append(w.times, s.late[i].Stored)
 	}

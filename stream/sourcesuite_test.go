@@ -20,7 +20,7 @@ func TestSourceIsASource(t *testing.T) {
 
 func TestCatchUpIsASource(t *testing.T) {
 	sourcetest.Run(t, readerOf(func(ctx context.Context, w *world) (engine.Source, func()) {
-		c, err := OpenCatchUp(ctx, w.js, engine.Pair{Tenant: "acme", Saga: "order"}, nil, SourceOptions{Tenants: wire.Tenants{"*"}})
+		c, err := OpenCatchUp(ctx, w.js, engine.SagaTenant{Tenant: "acme", Saga: "order"}, nil, SourceOptions{Tenants: wire.Tenants{"*"}})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func TestCatchUpIsASource(t *testing.T) {
 }
 
 func readerOf(open func(ctx context.Context, w *world) (engine.Source, func())) sourcetest.Open {
-	return func(t *testing.T, before []edda.Event, test func(*testing.T, sourcetest.Subject)) {
+	return func(t *testing.T, before []edda.Event, test func(*testing.T, sourcetest.Fixture)) {
 		bubble(t, func(ctx context.Context, w *world) {
 			p := NewPublisher(w.js, wire.Codec{})
 			put := func(ev edda.Event) edda.Checkpoint {
@@ -44,7 +44,7 @@ func readerOf(open func(ctx context.Context, w *world) (engine.Source, func())) 
 			}
 			src, stop := open(ctx, w)
 			defer stop()
-			test(w.t, sourcetest.Subject{
+			test(w.t, sourcetest.Fixture{
 				Source: src, Store: put, Past: true,
 				Broken: func() {
 					if _, err := w.js.PublishMsg(ctx, &nats.Msg{Subject: orders, Data: []byte("{")}); err != nil {

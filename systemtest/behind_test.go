@@ -50,9 +50,9 @@ func (w *world) begins(text string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	var rows []store.Position
+	var rows []store.SagaPosition
 	for _, at := range all {
-		rows = append(rows, store.Position{Tenant: engine.AllTenants, Saga: w.sagas[len(w.sagas)-1].Saga(), Checkpoint: at.Checkpoint})
+		rows = append(rows, store.SagaPosition{Tenant: engine.AllTenants, Saga: w.sagas[len(w.sagas)-1].Saga(), Checkpoint: at.Checkpoint})
 	}
 	if err := w.running.db.Commit(context.Background(), store.Change{Positions: rows}); err != nil {
 		w.t.Fatal(err)

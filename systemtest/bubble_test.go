@@ -176,7 +176,7 @@ func TestPoisonHoldsItsKeyWhileOthersGoOn(t *testing.T) {
 }
 
 // act sends a message as the API does: it returns what became of it.
-func (w *world) act(ev edda.Event) engine.Outcome {
+func (w *world) act(ev edda.Event) engine.EventResult {
 	w.t.Helper()
 	ev.Tenant = tenant
 	out, err := w.running.engine.Await(context.Background(), tenant, ev.ID, func(ctx context.Context) error {

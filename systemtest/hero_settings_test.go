@@ -137,7 +137,7 @@ func messagesComeIn(h *heroWorld, t *testing.T, nodes []meshNode) {
 	defer func() { stop(); h.must(<-ended) }()
 	request := []byte(`{"jsonrpc":"2.0","id":"chat-1","method":"message.deliver","params":[{"origin":"9/message:50:1",
 		"message":{"id":1,"caller_id":50,"to":12,"message_type":"chat","message":"hello"}}]}`)
-	reply, err := hub.Call(ctx, mycelium.Destination{PK: nodes[0].key}, router.MessageTopic, request, "chat-1", mycelium.CallOptions{})
+	reply, err := hub.Call(ctx, mycelium.Peer{PK: nodes[0].key}, router.MessageTopic, request, "chat-1", mycelium.CallOptions{})
 	h.must(err)
 	if !strings.Contains(string(reply), `"result":true`) {
 		t.Errorf("%s", reply)

@@ -59,7 +59,7 @@ func (w *world) letter(correlation string) edda.DeadLetter {
 }
 
 // on sends a verb about a dead letter, as the API does.
-func (w *world) on(d edda.DeadLetter, verb, id string, data json.RawMessage) engine.Outcome {
+func (w *world) on(d edda.DeadLetter, verb, id string, data json.RawMessage) engine.EventResult {
 	w.t.Helper()
 	payload, err := json.Marshal(edda.Redrive{DeadLetter: d.ID, Data: data})
 	if err != nil {

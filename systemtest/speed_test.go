@@ -120,7 +120,7 @@ func benchmarkEngine(b *testing.B, relay bool) {
 		}
 	}
 	w.build(s, js)
-	parts := slices.DeleteFunc(s.parts(), func(p lifecycle.Part) bool {
+	parts := slices.DeleteFunc(s.parts(), func(p lifecycle.Component) bool {
 		return p.Name == "effects" || p.Name == "scheduler" || p.Name == "outbox" && !relay
 	})
 	group := lifecycle.New(lifecycle.Options{}, parts...)

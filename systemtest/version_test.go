@@ -65,7 +65,7 @@ func upgraded(t *testing.T, text string) (out []*effects.Effect) {
 	text = strings.Replace(text, "required: [customer, amount, reference]", "required: [customer]", 1)
 	file, _ := manifests.Parse("upgraded.yaml", []byte(text))
 	for _, m := range file.Effects {
-		e, problems := effects.Compile(m, map[string]effects.Kind{"http": httpeffect.Kind()})
+		e, problems := effects.Compile(m, map[string]effects.ProviderKind{"http": httpeffect.Kind()})
 		if problems.Failed() {
 			t.Fatal(problems)
 		}

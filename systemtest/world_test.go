@@ -151,7 +151,7 @@ func (w *world) compile(name string, text []byte) {
 		w.sagas, problems = append(w.sagas, p), append(problems, more...)
 	}
 	for _, m := range file.Effects {
-		e, more := effects.Compile(m, map[string]effects.Kind{"http": httpeffect.Kind()})
+		e, more := effects.Compile(m, map[string]effects.ProviderKind{"http": httpeffect.Kind()})
 		w.effects, problems = append(w.effects, e), append(problems, more...)
 	}
 	w.effects = slices.DeleteFunc(w.effects, w.unused)
@@ -216,7 +216,7 @@ func (w *world) start() {
 	w.open(s, js)
 	w.build(s, js)
 	started := make(chan struct{})
-	group := lifecycle.New(lifecycle.Options{}, append(s.parts(), lifecycle.Part{
+	group := lifecycle.New(lifecycle.Options{}, append(s.parts(), lifecycle.Component{
 		Name: "start", Stage: lifecycle.Intake, Run: func(ctx context.Context) error {
 			close(started)
 			<-ctx.Done()
@@ -283,19 +283,19 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 		w.t.Fatal(err)
 	}
 	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd, edda.WorkResult}
-	lanes := []outbox.Lane{{Name: "jetstream", Kinds: kinds, Destination: slow{s.handoff, w}}, gate.Lane()}
+	routes := []outbox.Route{{Name: "jetstream", Kinds: kinds, Destination: slow{s.handoff, w}}, gate.Route()}
 	if w.direct {
-		lanes = []outbox.Lane{{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: slow{s.handoff, w}}}
+		routes = []outbox.Route{{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: slow{s.handoff, w}}}
 	}
-	var destinations []engine.Destination
-	for _, l := range lanes {
-		destinations = append(destinations, engine.Destination{Name: l.Name, Kinds: l.Kinds})
+	var destinations []engine.DestinationKinds
+	for _, l := range routes {
+		destinations = append(destinations, engine.DestinationKinds{Name: l.Name, Kinds: l.Kinds})
 	}
 	s.engine = engine.New(s.source, s.db, s.set, engine.Options{
 		Log: log, Registry: s.registry, Observe: w.observe, MaxParked: w.bounds.parked,
 		Destinations: destinations, MaxOutbox: w.bounds.outbox,
-		CatchUp: engine.CatchUp{Streams: stream.EventStreams(), After: s.afterRestore(),
-			Open: func(ctx context.Context, p engine.Pair, from []edda.Checkpoint) (engine.Past, error) {
+		CatchUp: engine.CatchUpOptions{Streams: stream.EventStreams(), After: s.afterRestore(),
+			Open: func(ctx context.Context, p engine.SagaTenant, from []edda.Checkpoint) (engine.Past, error) {
 				past, err := stream.OpenCatchUp(ctx, js, p, from, stream.SourceOptions{Name: s.db.ID()})
 				if err != nil {
 					return nil, err
@@ -305,7 +305,7 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	})
 	s.scheduler = scheduler.New(s.db, s.engine, s.set, scheduler.Options{Log: log})
 	s.relay, err = outbox.New(s.db, outbox.Options{
-		Lanes: lanes, Rejecter: s.publisher, Log: log, Metrics: s.registry, Max: w.bounds.outbox,
+		Routes: routes, Rejecter: s.publisher, Log: log, Metrics: s.registry, Max: w.bounds.outbox,
 		After: s.afterRestore(),
 	})
 	if err != nil {
@@ -361,8 +361,8 @@ func (s *system) afterRestore() <-chan struct{} {
 }
 
 // parts are those of the binary, in the same stages.
-func (s *system) parts() []lifecycle.Part {
-	return []lifecycle.Part{
+func (s *system) parts() []lifecycle.Component {
+	return []lifecycle.Component{
 		{Name: "store", Stage: lifecycle.Store, Run: s.db.Run, Close: s.db.Close, Ready: func(ctx context.Context) error {
 			return s.db.Commit(ctx, store.Change{Checkpoints: s.source.Start()})
 		}},

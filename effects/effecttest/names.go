@@ -11,9 +11,9 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Names is a DNS server for a test. Each lookup of a name takes the next of its answers; the last
+// FakeDNS is a DNS server for a test. Each lookup of a name takes the next of its answers; the last
 // one repeats. A name without answers is unknown.
-type Names struct {
+type FakeDNS struct {
 	conn net.PacketConn
 
 	mu      sync.Mutex // guards answers
@@ -21,13 +21,13 @@ type Names struct {
 }
 
 // NewNames serves until the test ends.
-func NewNames(t testing.TB) *Names {
+func NewNames(t testing.TB) *FakeDNS {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &Names{conn: conn, answers: map[string][][]netip.Addr{}}
+	n := &FakeDNS{conn: conn, answers: map[string][][]netip.Addr{}}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -41,7 +41,7 @@ func NewNames(t testing.TB) *Names {
 }
 
 // Set sets the answers of a name. Each is one address, or several with blanks between.
-func (n *Names) Set(name string, answers ...string) {
+func (n *FakeDNS) Set(name string, answers ...string) {
 	var list [][]netip.Addr
 	for _, answer := range answers {
 		var addresses []netip.Addr
@@ -56,13 +56,13 @@ func (n *Names) Set(name string, answers ...string) {
 }
 
 // Resolver returns a resolver that asks this server.
-func (n *Names) Resolver() *net.Resolver {
+func (n *FakeDNS) Resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", n.conn.LocalAddr().String())
 	}}
 }
 
-func (n *Names) serve() {
+func (n *FakeDNS) serve() {
 	packet := make([]byte, 1500) // larger than any question
 	for {
 		size, from, err := n.conn.ReadFrom(packet)
@@ -75,7 +75,7 @@ func (n *Names) serve() {
 	}
 }
 
-func (n *Names) reply(packet []byte) ([]byte, error) {
+func (n *FakeDNS) reply(packet []byte) ([]byte, error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(packet); err != nil || len(m.Questions) != 1 {
 		return nil, err
@@ -101,7 +101,7 @@ func (n *Names) reply(packet []byte) ([]byte, error) {
 
 // next answers a question. A lookup asks for A and AAAA, and A takes an answer: a name with several
 // answers has IPv4 addresses.
-func (n *Names) next(q dnsmessage.Question) ([]netip.Addr, bool) {
+func (n *FakeDNS) next(q dnsmessage.Question) ([]netip.Addr, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	name := strings.ToLower(q.Name.String())

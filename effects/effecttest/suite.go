@@ -16,9 +16,9 @@ import (
 	"edda/effects"
 )
 
-// Subject is a provider under test and the calls that the suite makes. A call is the evaluated map
+// Fixture is a provider under test and the calls that the suite makes. A call is the evaluated map
 // of a manifest.
-type Subject struct {
+type Fixture struct {
 	Provider effects.Provider
 	// Accepted is a call that the server accepts.
 	Accepted map[string]any
@@ -46,7 +46,7 @@ const aftermath = 50 * time.Millisecond
 const atOnce = 16
 
 // Run tests what effects.Provider promises.
-func Run(t *testing.T, s Subject) {
+func Run(t *testing.T, s Fixture) {
 	t.Run("an accepted call is answered and shows its key", s.accepted)
 	t.Run("calls may be made at once", s.parallel)
 	t.Run("a call ends with its context and may have been done", s.hangs)
@@ -61,7 +61,7 @@ func Run(t *testing.T, s Subject) {
 
 // call makes a call as the worker does. The provider may not keep the config: after the return the
 // map holds that of another command.
-func (s Subject) call(ctx context.Context, t *testing.T, key string, config map[string]any) (effects.Response, error) {
+func (s Fixture) call(ctx context.Context, t *testing.T, key string, config map[string]any) (effects.Response, error) {
 	lent := copyOf(config).(map[string]any)
 	r, err := s.Provider.Call(ctx, effects.Call{Effect: "test", ID: "id-" + key, Key: key, Tenant: "acme", Config: lent})
 	if !reflect.DeepEqual(lent, config) {
@@ -100,7 +100,7 @@ func copyOf(v any) any {
 
 // over counts the calls after all have returned. A goroutine that outlives its call reads the
 // changed config, and so makes another call.
-func (s Subject) over(t *testing.T) {
+func (s Fixture) over(t *testing.T) {
 	parallel := atOnce
 	if s.Once {
 		parallel = 1
@@ -116,7 +116,7 @@ func (s Subject) over(t *testing.T) {
 	}
 }
 
-func (s Subject) accepted(t *testing.T) {
+func (s Fixture) accepted(t *testing.T) {
 	r, err := s.call(t.Context(), t, "accepted", s.Accepted)
 	if err != nil || r.Retry || r.Refused || r.Unknown {
 		t.Fatalf("answer %+v %v", r, err)
@@ -126,7 +126,7 @@ func (s Subject) accepted(t *testing.T) {
 	}
 }
 
-func (s Subject) parallel(t *testing.T) {
+func (s Fixture) parallel(t *testing.T) {
 	var all sync.WaitGroup
 	answers := make([]effects.Response, atOnce)
 	for i := range answers {
@@ -152,7 +152,7 @@ func (s Subject) parallel(t *testing.T) {
 	}
 }
 
-func (s Subject) hangs(t *testing.T) {
+func (s Fixture) hangs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -179,7 +179,7 @@ func (s Subject) hangs(t *testing.T) {
 }
 
 // again follows hangs: the call had no effect, or the provider finds it.
-func (s Subject) again(t *testing.T) {
+func (s Fixture) again(t *testing.T) {
 	for range 2 {
 		if r, err := s.call(t.Context(), t, "hangs", s.Accepted); err != nil || r.Retry || r.Unknown {
 			t.Errorf("answer %+v %v", r, err)
@@ -190,7 +190,7 @@ func (s Subject) again(t *testing.T) {
 	}
 }
 
-func (s Subject) cancelled(t *testing.T) {
+func (s Fixture) cancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.call(ctx, t, "cancelled", s.Accepted); err == nil {
@@ -201,14 +201,14 @@ func (s Subject) cancelled(t *testing.T) {
 	}
 }
 
-func (s Subject) unreachable(t *testing.T) {
+func (s Fixture) unreachable(t *testing.T) {
 	_, err := s.call(t.Context(), t, "unreachable", s.Unreachable)
 	if !errors.Is(err, effects.ErrNotSent) || errors.Is(err, edda.Permanent) {
 		t.Errorf("error %v, want one that is ErrNotSent and not edda.Permanent", err)
 	}
 }
 
-func (s Subject) impossible(t *testing.T) {
+func (s Fixture) impossible(t *testing.T) {
 	_, err := s.call(t.Context(), t, "impossible", s.Impossible)
 	if !errors.Is(err, effects.ErrNotSent) || !errors.Is(err, edda.Permanent) {
 		t.Errorf("error %v, want one that is ErrNotSent and edda.Permanent", err)

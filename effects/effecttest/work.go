@@ -69,7 +69,7 @@ func (q *Queue) Fetch(ctx context.Context, _ string, _ int, _ time.Duration) ([]
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-q.in:
-		return []effects.Delivery{&Delivery{c}}, nil
+		return []effects.Delivery{&FakeDelivery{c}}, nil
 	}
 }
 
@@ -79,11 +79,11 @@ func (q *Queue) PublishResult(_ context.Context, r effects.Result) error {
 	return nil
 }
 
-// Delivery is a delivery that is never redelivered.
-type Delivery struct{ C effects.Command }
+// FakeDelivery is a delivery that is never redelivered.
+type FakeDelivery struct{ C effects.Command }
 
 // Command implements effects.Delivery.
-func (d *Delivery) Command() *effects.Command              { return &d.C }
-func (*Delivery) InProgress(context.Context) error         { return nil }
-func (*Delivery) Ack(context.Context) error                { return nil }
-func (*Delivery) Nak(context.Context, time.Duration) error { return nil }
+func (d *FakeDelivery) Command() *effects.Command              { return &d.C }
+func (*FakeDelivery) InProgress(context.Context) error         { return nil }
+func (*FakeDelivery) Ack(context.Context) error                { return nil }
+func (*FakeDelivery) Nak(context.Context, time.Duration) error { return nil }

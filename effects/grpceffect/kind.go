@@ -15,8 +15,8 @@ import (
 )
 
 // Kind describes grpc to the compiler of effects.
-func Kind() effects.Kind {
-	return effects.Kind{
+func Kind() effects.ProviderKind {
+	return effects.ProviderKind{
 		Spec:   fields(),
 		Escape: map[string]func(before, value string) string{"target": escapeTarget, "method": escapeMethod},
 		OK:     "status == 0",
@@ -146,7 +146,7 @@ func checkCall(c *spec.Checker, m *manifests.Value) {
 
 // describe reads the files and finds the method. An error in a file is reported at the field that
 // names the file, a missing method at the method.
-func describe(c *spec.Checker, from source, at, full *manifests.Value) *method {
+func describe(c *spec.Checker, from descriptors, at, full *manifests.Value) *method {
 	found, read, err := readAll(context.Background(), from)
 	if err != nil {
 		c.Errorf(at.Pos, "%s", err)

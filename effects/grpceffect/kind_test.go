@@ -17,7 +17,7 @@ func compile(t *testing.T, name, text string) (*effects.Effect, manifests.Proble
 	if problems.Failed() || len(f.Effects) != 1 {
 		t.Fatalf("parse: %v", problems)
 	}
-	return effects.Compile(f.Effects[0], map[string]effects.Kind{"grpc": Kind()})
+	return effects.Compile(f.Effects[0], map[string]effects.ProviderKind{"grpc": Kind()})
 }
 
 func TestCheck(t *testing.T) {

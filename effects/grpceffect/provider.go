@@ -68,7 +68,7 @@ func (p *Provider) Call(ctx context.Context, c effects.Call) (effects.Response, 
 
 // fit encodes the message for the known method. If the message does not fit, fit reads the method
 // again, because the server may have changed.
-func fit(ctx context.Context, e *entry, from source, r request) (*method, []byte, error) {
+func fit(ctx context.Context, e *entry, from descriptors, r request) (*method, []byte, error) {
 	m, err := e.get(ctx, from, r.method)
 	if err != nil {
 		return nil, nil, err

@@ -17,7 +17,7 @@ func TestSuite(t *testing.T) {
 	for _, description := range []string{describedV1, describedAlpha} {
 		t.Run(description, func(t *testing.T) {
 			b := openBank(t, description)
-			effecttest.Run(t, effecttest.Subject{
+			effecttest.Run(t, effecttest.Fixture{
 				Provider:    local(t),
 				Accepted:    b.config(),
 				Hangs:       b.config(map[string]any{"message": map[string]any{"order": "hang"}}),

@@ -32,7 +32,7 @@ type request struct {
 	trace     string
 	plaintext bool
 	tls       any
-	files     source // nil asks the server's reflection
+	files     descriptors // nil asks the server's reflection
 }
 
 func read(c effects.Call) (request, error) {
@@ -114,7 +114,7 @@ func (r request) traced(ctx context.Context) context.Context {
 }
 
 // source returns the description of the method.
-func (r request) source(c *conn) source {
+func (r request) source(c *conn) descriptors {
 	if r.files != nil {
 		return r.files
 	}
@@ -122,7 +122,7 @@ func (r request) source(c *conn) source {
 }
 
 // files returns the source that the manifest names, or nil.
-func files(c effects.Call) (source, error) {
+func files(c effects.Call) (descriptors, error) {
 	proto, set := expression.Text(c.Config["proto"]), expression.Text(c.Config["descriptor_set"])
 	imports, isList := c.Config["import_paths"].([]any)
 	switch {

@@ -26,8 +26,8 @@ const (
 	readAgain = time.Second
 )
 
-// source describes methods.
-type source interface {
+// descriptors describes methods.
+type descriptors interface {
 	// name is the name in messages, key identifies the source.
 	name() string
 	key() string
@@ -150,7 +150,7 @@ func (e *entry) valid() *method {
 
 // get returns the method, and reads it if necessary. If the read fails, the method known before
 // stays.
-func (e *entry) get(ctx context.Context, from source, name string) (*method, error) {
+func (e *entry) get(ctx context.Context, from descriptors, name string) (*method, error) {
 	if m := e.valid(); m != nil {
 		return m, nil
 	}
@@ -184,7 +184,7 @@ func (e *entry) get(ctx context.Context, from source, name string) (*method, err
 }
 
 // readAll reads a source and recovers from a panic over its files.
-func readAll(ctx context.Context, from source) (files *protoregistry.Files, read []stamp, err error) {
+func readAll(ctx context.Context, from descriptors) (files *protoregistry.Files, read []stamp, err error) {
 	defer survive(&err)
 	return from.load(ctx)
 }

@@ -51,7 +51,7 @@ func example(t *testing.T, plain, secure *shop) post {
 	f, problems := manifests.Parse("effect-http.yaml", []byte(text))
 	var all []*effects.Effect
 	for _, m := range f.Effects {
-		e, more := effects.Compile(m, map[string]effects.Kind{"http": Kind()})
+		e, more := effects.Compile(m, map[string]effects.ProviderKind{"http": Kind()})
 		problems = append(problems, more...)
 		all = append(all, e)
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // Kind describes http to the compiler of effects.
-func Kind() effects.Kind {
-	return effects.Kind{
+func Kind() effects.ProviderKind {
+	return effects.ProviderKind{
 		Spec:   fields(),
 		Escape: map[string]func(before, value string) string{"url": escape},
 		Raw:    map[string]func(before, value string) string{"url": asIs},

@@ -16,7 +16,7 @@ func compile(t *testing.T, text string) (*effects.Effect, manifests.Problems) {
 	if problems.Failed() || len(f.Effects) != 1 {
 		t.Fatalf("parse: %v", problems)
 	}
-	return effects.Compile(f.Effects[0], map[string]effects.Kind{"http": Kind()})
+	return effects.Compile(f.Effects[0], map[string]effects.ProviderKind{"http": Kind()})
 }
 
 // checks are manifests and what lint says of them.

@@ -18,7 +18,7 @@ import (
 
 func TestSuite(t *testing.T) {
 	s := open(t)
-	effecttest.Run(t, effecttest.Subject{
+	effecttest.Run(t, effecttest.Fixture{
 		Provider:    provider(t, dial.Options{AllowLoopback: true}),
 		Accepted:    map[string]any{"url": s.URL},
 		Hangs:       map[string]any{"url": s.URL + "/hang"},

@@ -28,7 +28,7 @@ func (p post) Fetch(ctx context.Context, effect string, _ int, _ time.Duration) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-p.in[effect]:
-		return []effects.Delivery{&effecttest.Delivery{C: c}}, nil
+		return []effects.Delivery{&effecttest.FakeDelivery{C: c}}, nil
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"edda/effects"
 )
 
-// Subject is a ledger under test, as one worker opens it.
-type Subject struct {
+// Fixture is a ledger under test, as one worker opens it.
+type Fixture struct {
 	Ledger effects.Ledger
 	// Other opens the same ledger as a second worker at the same time; nil if there can be none.
 	Other func() effects.Ledger
@@ -27,7 +27,7 @@ type Subject struct {
 
 // Open opens a subject for a test and closes it after the test. A ledger with leases is tested in a
 // synctest bubble, because the suite waits for them to run out.
-type Open func(t *testing.T, test func(t *testing.T, s Subject))
+type Open func(t *testing.T, test func(t *testing.T, s Fixture))
 
 // patience bounds waits that should end soon.
 const patience = 10 * time.Second
@@ -37,7 +37,7 @@ func Run(t *testing.T, open Open) {
 	for _, tt := range []struct {
 		name   string
 		shared bool // needs another worker
-		test   func(*testing.T, Subject)
+		test   func(*testing.T, Fixture)
 	}{
 		{"what nobody claimed is not found", false, unknown},
 		{"a claim is there for the next process", false, claimed},
@@ -54,7 +54,7 @@ func Run(t *testing.T, open Open) {
 		{"a claim whose answer never came is taken over in the end", true, late},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			open(t, func(t *testing.T, s Subject) {
+			open(t, func(t *testing.T, s Fixture) {
 				if tt.shared && s.Other == nil {
 					return // the ledger has one worker
 				}
@@ -110,7 +110,7 @@ func wantResult(t *testing.T, l effects.Ledger, id, result string) {
 	}
 }
 
-func unknown(t *testing.T, s Subject) {
+func unknown(t *testing.T, s Fixture) {
 	claim(t, s.Ledger, entry("c1"))
 	for _, key := range [][2]string{{"acme", "c2"}, {"beta", "c1"}, {"", "c1"}} {
 		if e, err := s.Ledger.Find(t.Context(), key[0], key[1]); err != nil || e.Found || e.Held || e.Claim.Done {
@@ -119,7 +119,7 @@ func unknown(t *testing.T, s Subject) {
 	}
 }
 
-func claimed(t *testing.T, s Subject) {
+func claimed(t *testing.T, s Fixture) {
 	want := entry("c1")
 	if e := claim(t, s.Ledger, want); !e.Found || e.Held || e.Claim.Done {
 		t.Errorf("the claim is %+v", e)
@@ -130,7 +130,7 @@ func claimed(t *testing.T, s Subject) {
 	}
 }
 
-func finished(t *testing.T, s Subject) {
+func finished(t *testing.T, s Fixture) {
 	mine := claim(t, s.Ledger, entry("c1"))
 	if err := s.Ledger.Finish(t.Context(), done(mine, `{"id":7}`)); err != nil {
 		t.Fatal(err)
@@ -139,14 +139,14 @@ func finished(t *testing.T, s Subject) {
 	wantResult(t, s.Again(), "c1", `{"id":7}`)
 }
 
-func unclaimed(t *testing.T, s Subject) {
+func unclaimed(t *testing.T, s Fixture) {
 	if err := s.Ledger.Finish(t.Context(), done(entry("c1"), `1`)); err != nil {
 		t.Fatal(err)
 	}
 	wantResult(t, s.Again(), "c1", `1`)
 }
 
-func released(t *testing.T, s Subject) {
+func released(t *testing.T, s Fixture) {
 	mine := claim(t, s.Ledger, entry("c1"))
 	if err := s.Ledger.Release(t.Context(), mine); err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func released(t *testing.T, s Subject) {
 	wantResult(t, next, "c1", `2`)
 }
 
-func renewed(t *testing.T, s Subject) {
+func renewed(t *testing.T, s Fixture) {
 	mine := claim(t, s.Ledger, entry("c1"))
 	for range 3 {
 		var err error
@@ -178,7 +178,7 @@ func renewed(t *testing.T, s Subject) {
 
 // memory overwrites what it passed to a ledger after the return, and later checks what the ledger
 // returned.
-func memory(t *testing.T, s Subject) {
+func memory(t *testing.T, s Fixture) {
 	result := func(n int) string { return fmt.Sprintf(`{"of":"command-%04d","filled":"%0100d"}`, n, n) }
 	id := func(n int) string { return fmt.Sprintf("c%d", n) }
 	const all = 48 // commands
@@ -201,7 +201,7 @@ func memory(t *testing.T, s Subject) {
 	}
 }
 
-func cancelled(t *testing.T, s Subject) {
+func cancelled(t *testing.T, s Fixture) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	e, err := s.Ledger.Claim(ctx, entry("c1"))
@@ -225,7 +225,7 @@ func cancelled(t *testing.T, s Subject) {
 	wantResult(t, s.Again(), "c2", `1`)
 }
 
-func raced(t *testing.T, s Subject) {
+func raced(t *testing.T, s Fixture) {
 	const workers = 16
 	var all sync.WaitGroup
 	claims, errs := make([]effects.Entry, workers), make([]error, workers)
@@ -258,7 +258,7 @@ func raced(t *testing.T, s Subject) {
 	wantResult(t, s.Again(), "c1", `"the winner's"`)
 }
 
-func held(t *testing.T, s Subject) {
+func held(t *testing.T, s Fixture) {
 	mine, other := claim(t, s.Ledger, entry("c1")), s.Other()
 	e := find(t, other, "c1")
 	if !e.Found || !e.Held {
@@ -278,7 +278,7 @@ func held(t *testing.T, s Subject) {
 	wantResult(t, other, "c1", `1`)
 }
 
-func expired(t *testing.T, s Subject) {
+func expired(t *testing.T, s Fixture) {
 	mine, other := claim(t, s.Ledger, entry("c1")), s.Other()
 	sent := time.Now()
 	for range 4 { // renewals keep it
@@ -309,7 +309,7 @@ func expired(t *testing.T, s Subject) {
 	wantResult(t, s.Ledger, "c1", `"theirs"`)
 }
 
-func waiting(t *testing.T, s Subject) {
+func waiting(t *testing.T, s Fixture) {
 	claim(t, s.Ledger, entry("c1"))
 	other := s.Other()
 	e := find(t, other, "c1")
@@ -331,7 +331,7 @@ func waiting(t *testing.T, s Subject) {
 }
 
 // late cuts a claim off, which may have been written or not.
-func late(t *testing.T, s Subject) {
+func late(t *testing.T, s Fixture) {
 	if s.Silent == nil {
 		return // its answers are never late
 	}

@@ -18,8 +18,8 @@ import (
 const timeout = 2 * time.Minute
 
 // Kind describes smtp to the compiler of effects.
-func Kind() effects.Kind {
-	return effects.Kind{
+func Kind() effects.ProviderKind {
+	return effects.ProviderKind{
 		Spec: fields(), NoCheck: "a check asks what came of a call, and a mail asks nobody", Escape: map[string]func(before, value string) string{"html": escape},
 		OK: "status >= 200 and status < 300", Timeout: timeout,
 	}

@@ -16,7 +16,7 @@ func compile(t *testing.T, text string) (*effects.Effect, manifests.Problems) {
 	if problems.Failed() || len(f.Effects) != 1 {
 		t.Fatalf("parse: %v", problems)
 	}
-	return effects.Compile(f.Effects[0], map[string]effects.Kind{"smtp": Kind()})
+	return effects.Compile(f.Effects[0], map[string]effects.ProviderKind{"smtp": Kind()})
 }
 
 // good is the least that a manifest says; a test changes or adds fields.

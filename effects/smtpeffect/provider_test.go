@@ -29,7 +29,7 @@ func TestSuite(t *testing.T) {
 	o, hanging := open(t, how{security: securityStartTLS}), open(t, how{security: securityTLS})
 	hanging.breaks(".", stall)
 	nobody := o.mailTo(securityStartTLS, map[string]any{"server": nobody(t)})
-	effecttest.Run(t, effecttest.Subject{
+	effecttest.Run(t, effecttest.Fixture{
 		Provider:    provider(t),
 		Accepted:    o.mailTo(securityStartTLS, nil),
 		Hangs:       hanging.mailTo(securityTLS, nil),

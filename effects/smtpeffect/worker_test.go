@@ -28,7 +28,7 @@ func (p post) Fetch(ctx context.Context, _ string, _ int, _ time.Duration) ([]ef
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-p.in:
-		return []effects.Delivery{&effecttest.Delivery{C: c}}, nil
+		return []effects.Delivery{&effecttest.FakeDelivery{C: c}}, nil
 	}
 }
 

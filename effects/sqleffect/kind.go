@@ -14,8 +14,8 @@ import (
 )
 
 // Kind describes sql to the compiler of effects.
-func Kind() effects.Kind {
-	return effects.Kind{Spec: fields(), Escape: map[string]func(before, value string) string{"dsn": escape}, OK: "status == 200", Once: true}
+func Kind() effects.ProviderKind {
+	return effects.ProviderKind{Spec: fields(), Escape: map[string]func(before, value string) string{"dsn": escape}, OK: "status == 200", Once: true}
 }
 
 // fields describes a sql: map.

@@ -16,7 +16,7 @@ func compile(t *testing.T, text string) (*effects.Effect, manifests.Problems) {
 	if problems.Failed() || len(f.Effects) != 1 {
 		t.Fatalf("parse %s: %v", text, problems)
 	}
-	return effects.Compile(f.Effects[0], map[string]effects.Kind{"sql": Kind()})
+	return effects.Compile(f.Effects[0], map[string]effects.ProviderKind{"sql": Kind()})
 }
 
 func TestCheck(t *testing.T) {

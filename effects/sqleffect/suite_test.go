@@ -18,7 +18,7 @@ func TestSuite(t *testing.T) {
 	}
 	onAll(t, func(t *testing.T, s side) {
 		s.exec(t, map[string]string{"mysql": "create table seen (command varbinary(255))"}[s.name]+map[bool]string{true: "create table seen (command text)"}[s.name != "mysql"])
-		effecttest.Run(t, effecttest.Subject{
+		effecttest.Run(t, effecttest.Fixture{
 			Provider:    local(t),
 			Accepted:    s.command("", map[string]any{"exec": seen}).Config,
 			Hangs:       s.command("", map[string]any{"query": hangs[s.name]}).Config,

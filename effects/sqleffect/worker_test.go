@@ -26,7 +26,7 @@ func (p post) Fetch(ctx context.Context, effect string, _ int, _ time.Duration) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-p.in[effect]:
-		return []effects.Delivery{&effecttest.Delivery{C: c}}, nil
+		return []effects.Delivery{&effecttest.FakeDelivery{C: c}}, nil
 	}
 }
 
@@ -48,7 +48,7 @@ func work(t *testing.T, text, dsn string) post {
 	p := post{map[string]chan effects.Command{}, make(chan effects.Result, 10)}
 	var all []*effects.Effect
 	for _, m := range f.Effects {
-		e, more := effects.Compile(m, map[string]effects.Kind{"sql": Kind()})
+		e, more := effects.Compile(m, map[string]effects.ProviderKind{"sql": Kind()})
 		if problems = append(problems, more...); e != nil {
 			all = append(all, e)
 			p.in[e.Name()] = make(chan effects.Command)

@@ -11,8 +11,8 @@ import (
 	"edda/engine"
 )
 
-// Subject is a source with streams to read.
-type Subject struct {
+// Fixture is a source with streams to read.
+type Fixture struct {
 	Source engine.Source
 	// Store stores an event of an aggregate, in a stream of its own or in one with others,
 	// and says where it lies.
@@ -25,7 +25,7 @@ type Subject struct {
 
 // Open gives a test a subject of its own, as long as the test runs, that has the events
 // already when it begins to read. The test may be in a synctest bubble.
-type Open func(t *testing.T, before []edda.Event, test func(t *testing.T, s Subject))
+type Open func(t *testing.T, before []edda.Event, test func(t *testing.T, s Fixture))
 
 // patience bounds what should come or end soon.
 const patience = 10 * time.Second
@@ -35,7 +35,7 @@ func Run(t *testing.T, open Open) {
 	for _, tt := range []struct {
 		name   string
 		before int
-		test   func(*testing.T, Subject)
+		test   func(*testing.T, Fixture)
 	}{
 		{"events come once, in their order, and never more than asked for", 40, ordered},
 		{"what was stored before comes as the past", 10, past},
@@ -67,7 +67,7 @@ func id(n int) string      { return fmt.Sprintf("event-%04d", n) }
 func payload(n int) string { return fmt.Sprintf(`{"n":%d,"filled":"%064d"}`, n, n) }
 
 // await takes up to most events, once there are some, within patience.
-func (s Subject) await(most int) engine.Fetched {
+func (s Fixture) await(most int) engine.Fetched {
 	end := time.NewTimer(patience)
 	defer end.Stop()
 	for {
@@ -83,7 +83,7 @@ func (s Subject) await(most int) engine.Fetched {
 }
 
 // fetch takes until there are n events, at most so many at once.
-func (s Subject) fetch(t *testing.T, n, most int) (out []edda.Event) {
+func (s Fixture) fetch(t *testing.T, n, most int) (out []edda.Event) {
 	t.Helper()
 	for len(out) < n {
 		got := s.await(most)
@@ -113,7 +113,7 @@ func wantEvents(t *testing.T, got []edda.Event, from int) {
 	}
 }
 
-func ordered(t *testing.T, s Subject) {
+func ordered(t *testing.T, s Fixture) {
 	got := s.fetch(t, 10, 1)
 	got = append(got, s.fetch(t, 14, 7)...)
 	got = append(got, s.fetch(t, 40-len(got), 1000)...)
@@ -127,7 +127,7 @@ func ordered(t *testing.T, s Subject) {
 	}
 }
 
-func past(t *testing.T, s Subject) {
+func past(t *testing.T, s Fixture) {
 	if !s.Past {
 		return // it knows no past
 	}
@@ -151,7 +151,7 @@ func past(t *testing.T, s Subject) {
 	}
 }
 
-func later(t *testing.T, s Subject) {
+func later(t *testing.T, s Fixture) {
 	came := make(chan engine.Fetched, 1)
 	go func() { came <- s.await(10) }()
 	select {
@@ -164,14 +164,14 @@ func later(t *testing.T, s Subject) {
 	wantEvents(t, append(got.Events, s.fetch(t, 1-len(got.Events), 10)...), 0)
 }
 
-func nothing(t *testing.T, s Subject) {
+func nothing(t *testing.T, s Fixture) {
 	if got := s.Source.Take(10); len(got.Events) > 0 {
 		t.Errorf("nothing gives %+v", got)
 	}
 }
 
 // memory overwrites what was fetched, but for every other event, which is looked at in the end.
-func memory(t *testing.T, s Subject) {
+func memory(t *testing.T, s Fixture) {
 	const all, most = 48, 8
 	var kept []edda.Event
 	for from := 0; from < all; from += most {
@@ -198,7 +198,7 @@ func memory(t *testing.T, s Subject) {
 	}
 }
 
-func ends(t *testing.T, s Subject) {
+func ends(t *testing.T, s Fixture) {
 	wantEvents(t, s.fetch(t, 5, 10), 0)
 	at := map[string]uint64{}
 	for n := 5; n < 20; n++ {
@@ -235,7 +235,7 @@ func ends(t *testing.T, s Subject) {
 	}
 }
 
-func broken(t *testing.T, s Subject) {
+func broken(t *testing.T, s Fixture) {
 	if s.Broken == nil {
 		return // its events are values already
 	}

@@ -71,7 +71,7 @@ type Coordinator struct {
 	types   map[hero.ScriptType]bool
 	locks   locks
 	meter   *meter
-	tokens  access.Secrets[uint32] // the actors of tokens
+	tokens  access.SecretHashes[uint32] // the actors of tokens
 	rpc     *jsonrpc.Server
 	// unreadable logs the hashes that lists cannot read.
 	unreadable *logthrottle.Throttle

@@ -18,8 +18,8 @@ import (
 const minToken = 16
 
 // newTokens joins tokens in plain text and tokens that are hashes already.
-func newTokens(given map[string]uint32, hashes map[[sha256.Size]byte]uint32) access.Secrets[uint32] {
-	t := access.Secrets[uint32]{}
+func newTokens(given map[string]uint32, hashes map[[sha256.Size]byte]uint32) access.SecretHashes[uint32] {
+	t := access.SecretHashes[uint32]{}
 	maps.Copy(t, hashes)
 	for token, actor := range given {
 		t.Add(token, actor)

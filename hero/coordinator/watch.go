@@ -24,8 +24,8 @@ const (
 	maxLooked = 256
 )
 
-// Running visits the states of running flows. It stops at visit's error.
-type Running interface {
+// RunningFlows visits the states of running flows. It stops at visit's error.
+type RunningFlows interface {
 	Running(ctx context.Context, visit func(flow.State) error) error
 }
 
@@ -34,10 +34,10 @@ type Reports interface {
 	Report(ctx context.Context, r hero.Report) error
 }
 
-// Watch reads the hashes of the jobs that flows wait for, and reports news to the flows.
-type Watch struct {
+// JobWatch reads the hashes of the jobs that flows wait for, and reports news to the flows.
+type JobWatch struct {
 	db      *redisdb.DB
-	running Running
+	running RunningFlows
 	flows   Reports
 	log     *zap.Logger
 
@@ -45,15 +45,15 @@ type Watch struct {
 }
 
 // NewWatch makes a watch, to be run by Run.
-func NewWatch(db *redisdb.DB, running Running, flows Reports, log *zap.Logger) *Watch {
+func NewWatch(db *redisdb.DB, running RunningFlows, flows Reports, log *zap.Logger) *JobWatch {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	return &Watch{db: db, running: running, flows: flows, log: log}
+	return &JobWatch{db: db, running: running, flows: flows, log: log}
 }
 
 // Run looks until ctx ends.
-func (w *Watch) Run(ctx context.Context) error {
+func (w *JobWatch) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	looking := logthrottle.New(w.log, "look at the jobs of flows")
@@ -76,7 +76,7 @@ type waitedFor struct {
 	at   flow.NodeState
 }
 
-func (w *Watch) runOnce(ctx context.Context) error {
+func (w *JobWatch) runOnce(ctx context.Context) error {
 	var all []waitedFor
 	err := w.running.Running(ctx, func(s flow.State) error {
 		for i, n := range s.Nodes {
@@ -106,7 +106,7 @@ func (w *Watch) runOnce(ctx context.Context) error {
 }
 
 // look reads the statuses of some jobs of one context, and a whole job if its status is news.
-func (w *Watch) look(ctx context.Context, in uint32, jobs []waitedFor) error {
+func (w *JobWatch) look(ctx context.Context, in uint32, jobs []waitedFor) error {
 	keys := make([]string, len(jobs))
 	for i, a := range jobs {
 		keys[i] = hero.JobKey(a.node.CallerID, a.node.ID)
@@ -128,7 +128,7 @@ func (w *Watch) look(ctx context.Context, in uint32, jobs []waitedFor) error {
 }
 
 // job reports the status in a job's hash, if it is news of the attempt in flight.
-func (w *Watch) job(ctx context.Context, d flow.Definition, n flow.Node, at flow.NodeState) error {
+func (w *JobWatch) job(ctx context.Context, d flow.Definition, n flow.Node, at flow.NodeState) error {
 	j, err := w.db.Job(ctx, d.ContextID, n.CallerID, n.ID)
 	broken := (*hero.FieldError)(nil)
 	if errors.Is(err, redisdb.ErrNotFound) || errors.As(err, &broken) {

@@ -54,11 +54,11 @@ func TestOrder(t *testing.T) {
 			}
 			var mu sync.Mutex
 			var ran []string
-			b.work("w", func(_ context.Context, j Job, _ func(string)) Outcome {
+			b.work("w", func(_ context.Context, j Job, _ func(string)) JobResult {
 				mu.Lock()
 				defer mu.Unlock()
 				ran = append(ran, j.Script)
-				return Outcome{OK: true}
+				return JobResult{OK: true}
 			}, WorkerOptions{Order: order})
 			eventually(t, "all ran", func() bool { mu.Lock(); defer mu.Unlock(); return len(ran) == 4 })
 			if got := fmt.Sprint(ran); got != want {
@@ -183,10 +183,10 @@ func TestRedisIsRestartedWhileAJobRuns(t *testing.T) {
 	s := startRedis(t, realservers.RedisOptions{AppendOnly: true})
 	b := benchOn(t, s, Options{})
 	began, goOn := make(chan struct{}, 10), make(chan struct{})
-	b.work("w", func(_ context.Context, j Job, _ func(string)) Outcome {
+	b.work("w", func(_ context.Context, j Job, _ func(string)) JobResult {
 		began <- struct{}{}
 		<-goOn
-		return Outcome{OK: true, Output: "survived"}
+		return JobResult{OK: true, Output: "survived"}
 	}, WorkerOptions{Beat: 50 * time.Millisecond})
 	j := b.dispatch(Job{})
 	<-began

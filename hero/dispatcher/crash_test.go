@@ -73,16 +73,16 @@ func (w witness) takes(j Job) time.Duration {
 	return time.Duration(rand.New(rand.NewPCG(w.seed, h.Sum64())).IntN(20)) * time.Millisecond
 }
 
-func (w witness) Execute(ctx context.Context, j Job, _ func(string)) Outcome {
+func (w witness) Execute(ctx context.Context, j Job, _ func(string)) JobResult {
 	if w.db.Exists(ctx, SchemeProtocol.ReplyQueue(j.ID)).Val() != 0 {
 		w.db.SAdd(ctx, "violations", j.ID+" ran although it had ended")
 	}
 	time.Sleep(w.takes(j))
 	w.db.Incr(ctx, "runs")
 	if strings.HasPrefix(j.Script, "fail") {
-		return Outcome{Error: "exit 3", Final: true}
+		return JobResult{Error: "exit 3", Final: true}
 	}
-	return Outcome{OK: true, Output: j.Script}
+	return JobResult{OK: true, Output: j.Script}
 }
 
 // process is a worker in a process of its own.

@@ -17,11 +17,11 @@ type failing struct {
 	ran []string
 }
 
-func (f *failing) Execute(_ context.Context, j Job, _ func(string)) Outcome {
+func (f *failing) Execute(_ context.Context, j Job, _ func(string)) JobResult {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ran = append(f.ran, j.ID)
-	return Outcome{OK: j.Script != "fail", Error: "exit 3"}
+	return JobResult{OK: j.Script != "fail", Error: "exit 3"}
 }
 
 func (f *failing) order() string {

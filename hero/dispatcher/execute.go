@@ -22,11 +22,11 @@ import (
 type Executor interface {
 	// Execute runs the job's script, for at most j.Timeout seconds unless that is 0. It
 	// passes each line that the script writes to line.
-	Execute(ctx context.Context, j Job, line func(string)) Outcome
+	Execute(ctx context.Context, j Job, line func(string)) JobResult
 }
 
-// Outcome is the end of a run.
-type Outcome struct {
+// JobResult is the end of a run.
+type JobResult struct {
 	OK     bool
 	Output string
 	// Error is the reason where it is not OK: "timeout", or a text.
@@ -82,7 +82,7 @@ func (w *Worker) execute(ctx context.Context, j Job, attempt string) result {
 
 // judge decides the result of a run. A script that finished although it was asked to stop
 // has finished.
-func judge(cause error, out Outcome) result {
+func judge(cause error, out JobResult) result {
 	r := result{how: string(hero.JobError), text: out.Error, output: out.Output, retry: !out.Final}
 	switch {
 	case out.OK:
@@ -101,11 +101,11 @@ func judge(cause error, out Outcome) result {
 }
 
 // guarded turns a panic of the executor into an outcome.
-func (w *Worker) guarded(ctx context.Context, j Job, line func(string)) (out Outcome) {
+func (w *Worker) guarded(ctx context.Context, j Job, line func(string)) (out JobResult) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.o.Log.Error("the executor panicked", zap.String("job", j.ID), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
-			out = Outcome{Error: fmt.Sprintf("the executor panicked: %v", p), Final: true}
+			out = JobResult{Error: fmt.Sprintf("the executor panicked: %v", p), Final: true}
 		}
 	}()
 	return w.exec.Execute(ctx, j, line)
@@ -119,20 +119,20 @@ const Interpreter = "job"
 type Scripts struct{ Host *script.Host }
 
 // Execute runs the job's script in a process group of its own.
-func (s Scripts) Execute(ctx context.Context, j Job, line func(string)) Outcome {
+func (s Scripts) Execute(ctx context.Context, j Job, line func(string)) JobResult {
 	out, err := s.Host.Run(ctx, script.Script{
 		ID: name(j.ID), Type: Interpreter, Source: j.Script, Env: j.EnvVars, Context: name(j.ContextID),
 		Timeout: time.Duration(j.Timeout) * time.Second, Who: j.CallerID, Logs: func(_, text string) { line(text) },
 	})
 	switch {
 	case err != nil: // it was not started; another run may be
-		return Outcome{Error: err.Error()}
+		return JobResult{Error: err.Error()}
 	case out.OK:
-		return Outcome{OK: true, Output: strings.TrimSuffix(out.Output, "\n")}
+		return JobResult{OK: true, Output: strings.TrimSuffix(out.Output, "\n")}
 	case out.Reason == script.Timeout:
-		return Outcome{Error: ErrorTimeout, Output: out.Output}
+		return JobResult{Error: ErrorTimeout, Output: out.Output}
 	}
-	return Outcome{Error: out.Why(), Output: out.Output, Final: out.Reason == script.Refused}
+	return JobResult{Error: out.Why(), Output: out.Output, Final: out.Reason == script.Refused}
 }
 
 // plainName matches the ids that are file names.

@@ -120,7 +120,7 @@ func (f logFolder) read(path string) (string, error) {
 // script writes two streams. A nil jobLog writes nothing.
 type jobLog struct {
 	mu  sync.Mutex // guards log
-	log *script.Log
+	log *script.RotatedLog
 }
 
 // Line appends a line. A log that cannot be written (a full disk) loses the line; the job

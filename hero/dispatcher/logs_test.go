@@ -96,9 +96,9 @@ func TestALogIsRotated(t *testing.T) {
 func TestAJobWritesItsLog(t *testing.T) {
 	dir := t.TempDir()
 	b := newBench(t, Options{LogDir: dir})
-	b.work("w", func(_ context.Context, _ Job, line func(string)) Outcome {
+	b.work("w", func(_ context.Context, _ Job, line func(string)) JobResult {
 		line("hello")
-		return Outcome{OK: true}
+		return JobResult{OK: true}
 	}, WorkerOptions{LogDir: dir})
 	j := b.dispatch(Job{LogPath: "x/y.log"})
 	b.ended(j.ID)

@@ -42,7 +42,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		alive: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "edda_hero_dispatcher_workers_alive", Help: "Workers that said lately that they live."}),
 		swept: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "edda_hero_dispatcher_swept_total", Help: "Jobs found by a sweep or a keeper, by what became of them: requeued, failed, or released because what they waited for had ended."}, []string{"fate"}),
+			Name: "edda_hero_dispatcher_swept_total", Help: "Jobs found by a sweep or a releaser, by what became of them: requeued, failed, or released because what they waited for had ended."}, []string{"fate"}),
 	}
 	if reg == nil {
 		return m, nil

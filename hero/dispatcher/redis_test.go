@@ -47,15 +47,15 @@ func eventually(t testing.TB, what string, ok func() bool) {
 }
 
 // executor runs "scripts" that a test makes up.
-type executor func(ctx context.Context, j Job, line func(string)) Outcome
+type executor func(ctx context.Context, j Job, line func(string)) JobResult
 
-func (e executor) Execute(ctx context.Context, j Job, line func(string)) Outcome {
+func (e executor) Execute(ctx context.Context, j Job, line func(string)) JobResult {
 	return e(ctx, j, line)
 }
 
 // echo gives back the script.
-func echo(_ context.Context, j Job, _ func(string)) Outcome {
-	return Outcome{OK: true, Output: j.Script}
+func echo(_ context.Context, j Job, _ func(string)) JobResult {
+	return JobResult{OK: true, Output: j.Script}
 }
 
 // bench is a Redis with a client.

@@ -205,16 +205,16 @@ func (l conn) releasePage(ctx context.Context, cursor uint64) (next uint64, rele
 }
 
 const (
-	// keepEvery is the interval between two looks of a keeper.
+	// keepEvery is the interval between two looks of a releaser.
 	keepEvery = time.Second
 	// keepPages bounds one look, so that ten thousand waiting jobs cost no more than a
 	// thousand. The next look continues after it.
 	keepPages = 2
 )
 
-// Keeper releases waiting jobs where no worker of Edda does: the document's worker records
-// a result and releases no other job. Any number of keepers may run.
-type Keeper struct {
+// Releaser releases waiting jobs where no worker of Edda does: the document's worker records
+// a result and releases no other job. Any number of releasers may run.
+type Releaser struct {
 	conn
 	log      *zap.Logger
 	released prometheus.Counter
@@ -222,8 +222,8 @@ type Keeper struct {
 	cursor   uint64 // where the next look begins
 }
 
-// NewKeeper makes a keeper. The caller closes db.
-func NewKeeper(db *redis.Client, reg prometheus.Registerer, log *zap.Logger) (*Keeper, error) {
+// NewReleaser makes a releaser. The caller closes db.
+func NewReleaser(db *redis.Client, reg prometheus.Registerer, log *zap.Logger) (*Releaser, error) {
 	l, err := newConn(db, "", "")
 	if err != nil {
 		return nil, err
@@ -232,12 +232,12 @@ func NewKeeper(db *redis.Client, reg prometheus.Registerer, log *zap.Logger) (*K
 	if err != nil {
 		return nil, err
 	}
-	return &Keeper{conn: l, log: log, released: m.swept.WithLabelValues("released"), every: keepEvery}, nil
+	return &Releaser{conn: l, log: log, released: m.swept.WithLabelValues("released"), every: keepEvery}, nil
 }
 
 // Run releases waiting jobs until ctx ends. It stops looking where the Redis user has no
 // rights to the dispatcher's keys.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Releaser) Run(ctx context.Context) error {
 	keeping, cancel := context.WithCancel(ctx)
 	defer cancel()
 	list.Every(keeping, k.every, newRetry(), logthrottle.New(k.log, "release the dispatcher's jobs that wait"), func(ctx context.Context) error {
@@ -253,7 +253,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // runOnce looks at some of the waiting jobs.
-func (k *Keeper) runOnce(ctx context.Context) (released int, err error) {
+func (k *Releaser) runOnce(ctx context.Context) (released int, err error) {
 	for range keepPages {
 		next, n, err := k.releasePage(ctx, k.cursor)
 		k.cursor = next

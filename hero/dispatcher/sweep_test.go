@@ -90,11 +90,11 @@ func TestARunThatWasTakenAwayIsCancelled(t *testing.T) {
 	b := newBench(t, Options{})
 	ended := make(chan error, 1)
 	began := make(chan struct{}, 2)
-	b.work("w", func(ctx context.Context, j Job, _ func(string)) Outcome {
+	b.work("w", func(ctx context.Context, j Job, _ func(string)) JobResult {
 		began <- struct{}{}
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
-		return Outcome{}
+		return JobResult{}
 	}, WorkerOptions{Sweep: -1, Beat: 20 * time.Millisecond})
 	j := b.dispatch(Job{})
 	<-began

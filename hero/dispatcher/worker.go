@@ -356,7 +356,7 @@ func (w *Worker) farewell(do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), recordWithin)
 	defer cancel()
 	log := w.o.Log.With(zap.String("worker", w.id))
-	retry := list.Retry{Pause: newRetry(), Log: logthrottle.New(log, "stop a worker"), Final: permanent}
+	retry := list.Retrier{Pause: newRetry(), Log: logthrottle.New(log, "stop a worker"), Final: permanent}
 	if err := retry.Do(ctx, "record the last results", do); err != nil {
 		log.Error("a worker stops and Redis does not take its last results; the sweep of another worker will find its jobs", zap.Error(err))
 	}

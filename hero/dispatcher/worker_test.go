@@ -26,15 +26,15 @@ type held struct {
 
 func newHeld() *held { return &held{began: make(chan string, 100), goOn: make(chan struct{})} }
 
-func (h *held) Execute(ctx context.Context, j Job, _ func(string)) Outcome {
+func (h *held) Execute(ctx context.Context, j Job, _ func(string)) JobResult {
 	h.most.Store(max(h.most.Load(), h.now.Add(1)))
 	defer h.now.Add(-1)
 	h.began <- j.ID
 	select {
 	case <-h.goOn:
-		return Outcome{OK: true}
+		return JobResult{OK: true}
 	case <-ctx.Done():
-		return Outcome{Error: "interrupted"}
+		return JobResult{Error: "interrupted"}
 	}
 }
 
@@ -42,7 +42,7 @@ func TestAJobThatIsNotConcurrentRunsAlone(t *testing.T) {
 	b := newBench(t, Options{})
 	var alone, beside atomic.Int64
 	var bad atomic.Bool
-	run := func(_ context.Context, j Job, _ func(string)) Outcome {
+	run := func(_ context.Context, j Job, _ func(string)) JobResult {
 		n := &beside
 		if !j.Concurrent {
 			n = &alone
@@ -55,7 +55,7 @@ func TestAJobThatIsNotConcurrentRunsAlone(t *testing.T) {
 			}
 			time.Sleep(100 * time.Microsecond)
 		}
-		return Outcome{OK: true}
+		return JobResult{OK: true}
 	}
 	var last string
 	stop := b.work("w", run, WorkerOptions{Concurrency: 4})
@@ -134,17 +134,17 @@ func TestFailuresUseTheRetries(t *testing.T) {
 	b := newBench(t, Options{})
 	var runs atomic.Int64
 	reg := prometheus.NewRegistry()
-	stop := b.work("w", func(_ context.Context, j Job, _ func(string)) Outcome {
+	stop := b.work("w", func(_ context.Context, j Job, _ func(string)) JobResult {
 		n := runs.Add(1)
 		switch j.Script {
 		case "panic":
 			panic("oh no")
 		case "final":
-			return Outcome{Error: "refused: nobody would run it", Final: true}
+			return JobResult{Error: "refused: nobody would run it", Final: true}
 		case "silent":
-			return Outcome{}
+			return JobResult{}
 		}
-		return Outcome{OK: n == 3, Output: "some", Error: ErrorTimeout}
+		return JobResult{OK: n == 3, Output: "some", Error: ErrorTimeout}
 	}, WorkerOptions{Metrics: reg})
 	j, err := b.client.Run(b.ctx, Job{WorkerID: "w", Script: "x", Retries: 2})
 	if err != nil || told(j) != "finished some" || j.Attempts != 3 {

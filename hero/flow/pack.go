@@ -22,14 +22,14 @@ const (
 	firstNodes, firstMet = 1, 1 << 16
 )
 
-// Part is a part of a state. One without data is to be removed.
-type Part struct {
+// StatePart is a part of a state. One without data is to be removed.
+type StatePart struct {
 	N    uint64
 	Data json.RawMessage
 }
 
-// Head is a state without its parts.
-type Head struct {
+// StateHead is a state without its parts.
+type StateHead struct {
 	FlowID    uint32                  `json:"flow_id"`
 	CallerID  uint32                  `json:"caller_id"`
 	ContextID uint32                  `json:"context_id"`
@@ -51,7 +51,7 @@ type packedNode struct {
 
 // Pack returns the state's head, the parts that differ from an earlier state, which may be
 // nil, and the number of its parts.
-func (s State) Pack(was *State) (head json.RawMessage, changed []Part, parts int, err error) {
+func (s State) Pack(was *State) (head json.RawMessage, changed []StatePart, parts int, err error) {
 	if was == nil {
 		was = &State{}
 	}
@@ -73,8 +73,8 @@ func (s State) Pack(was *State) (head json.RawMessage, changed []Part, parts int
 	return raw, changed, 1 + chunks(len(s.Nodes), nodesInPart) + chunks(len(s.Met), metInPart), nil
 }
 
-func (s State) head() Head {
-	h := Head{
+func (s State) head() StateHead {
+	h := StateHead{
 		FlowID: s.Definition.FlowID, CallerID: s.Definition.CallerID, ContextID: s.Definition.ContextID, Status: s.Status,
 		Jobs: len(s.Nodes), Nodes: map[hero.NodeStatus]int{}, FailedJob: s.FailedJob, Reason: s.Reason, Base: s.Base,
 	}
@@ -105,7 +105,7 @@ func packNodes(nodes []NodeState) any {
 func chunks(n, size int) int { return (n + size - 1) / size }
 
 // packed appends the changed parts of a list, and the removal of those that it no longer has.
-func packed[T comparable](to []Part, first uint64, size int, now, was []T, pack func([]T) any) ([]Part, error) {
+func packed[T comparable](to []StatePart, first uint64, size int, now, was []T, pack func([]T) any) ([]StatePart, error) {
 	var err error
 	for i := range chunks(len(now), size) {
 		from := i * size
@@ -118,19 +118,19 @@ func packed[T comparable](to []Part, first uint64, size int, now, was []T, pack 
 		}
 	}
 	for i := chunks(len(now), size); i < chunks(len(was), size); i++ {
-		to = append(to, Part{N: first + uint64(i)})
+		to = append(to, StatePart{N: first + uint64(i)})
 	}
 	return to, nil
 }
 
-func with(to []Part, n uint64, v any) ([]Part, error) {
+func with(to []StatePart, n uint64, v any) ([]StatePart, error) {
 	raw, err := json.Marshal(v)
-	return append(to, Part{N: n, Data: raw}), err
+	return append(to, StatePart{N: n, Data: raw}), err
 }
 
 // Unpack returns the state of a head and all of its parts, sorted by number.
-func Unpack(head json.RawMessage, parts []Part) (State, error) {
-	var h Head
+func Unpack(head json.RawMessage, parts []StatePart) (State, error) {
+	var h StateHead
 	if err := json.Unmarshal(head, &h); err != nil {
 		return State{}, fmt.Errorf("head: %w", err)
 	}
@@ -146,7 +146,7 @@ func Unpack(head json.RawMessage, parts []Part) (State, error) {
 	return s, nil
 }
 
-func (s *State) take(p Part) error {
+func (s *State) take(p StatePart) error {
 	switch {
 	case p.N == 0:
 		return json.Unmarshal(p.Data, &s.Definition)

@@ -188,9 +188,9 @@ func stateOf(cell edda.Cell) (s flow.State, err error) {
 	case in.Parts == 0: // written whole by an older edda
 		err = json.Unmarshal(in.State, &s)
 	default:
-		parts := make([]flow.Part, len(cell.Parts))
+		parts := make([]flow.StatePart, len(cell.Parts))
 		for i, p := range cell.Parts {
-			parts[i] = flow.Part(p)
+			parts[i] = flow.StatePart(p)
 		}
 		s, err = flow.Unpack(in.State, parts)
 	}
@@ -213,7 +213,7 @@ func (a *application) state() (flow.State, error) {
 }
 
 // pack returns the next state's head, and the parts that differ from the stored ones.
-func (a *application) pack(next flow.State) (head json.RawMessage, changed []flow.Part, parts int, err error) {
+func (a *application) pack(next flow.State) (head json.RawMessage, changed []flow.StatePart, parts int, err error) {
 	if in := a.cell.Instance; in == nil || in.Parts == 0 {
 		return next.Pack(nil)
 	}

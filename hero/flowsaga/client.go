@@ -21,7 +21,7 @@ const maxResult = 64 << 10
 // Inbox sends a message to an instance through the streams, and returns its outcome once that
 // is committed. It may be called concurrently.
 type Inbox interface {
-	Send(ctx context.Context, message edda.Event) (engine.Outcome, error)
+	Send(ctx context.Context, message edda.Event) (engine.EventResult, error)
 }
 
 // Cells reads instances. It may be called concurrently.
@@ -152,10 +152,10 @@ func (c *Client) Running(instances []edda.Instance, visit func(flow.State) error
 	return nil
 }
 
-func (c *Client) send(ctx context.Context, context, id uint32, signal, message string, payload any) (engine.Outcome, error) {
+func (c *Client) send(ctx context.Context, context, id uint32, signal, message string, payload any) (engine.EventResult, error) {
 	raw, err := json.Marshal(payload)
 	if err != nil {
-		return engine.Outcome{}, edda.Classify(edda.Permanent, "%s: %w", signal, err)
+		return engine.EventResult{}, edda.Classify(edda.Permanent, "%s: %w", signal, err)
 	}
 	k := Key(c.tenant, context, id)
 	o, err := c.inbox.Send(ctx, edda.Event{Kind: edda.KindSignal, ID: message, Tenant: c.tenant, Key: k, Type: signal, Payload: raw, Correlation: k.Correlation})

@@ -132,9 +132,9 @@ func (d *desk) check() {
 }
 
 func (d *desk) state() flow.State {
-	parts := []flow.Part{}
+	parts := []flow.StatePart{}
 	for _, n := range slices.Sorted(maps.Keys(d.parts)) {
-		parts = append(parts, flow.Part{N: n, Data: d.parts[n]})
+		parts = append(parts, flow.StatePart{N: n, Data: d.parts[n]})
 	}
 	s, err := flow.Unpack(d.cell.Instance.State, parts)
 	if err != nil {

@@ -30,7 +30,7 @@ func compile(t *testing.T, text string) (*effects.Effect, manifests.Problems) {
 	if problems.Failed() || len(f.Effects) != 1 {
 		t.Fatalf("parse: %v", problems)
 	}
-	return effects.Compile(f.Effects[0], map[string]effects.Kind{"job": jobeffect.Kind()})
+	return effects.Compile(f.Effects[0], map[string]effects.ProviderKind{"job": jobeffect.Kind()})
 }
 
 func TestCheck(t *testing.T) {
@@ -188,7 +188,7 @@ func config(change map[string]any) map[string]any {
 func TestTheSuite(t *testing.T) {
 	s := newShop(t)
 	s.work()
-	effecttest.Run(t, effecttest.Subject{
+	effecttest.Run(t, effecttest.Fixture{
 		Provider: s, Once: true,
 		Accepted:    config(nil),
 		Hangs:       config(map[string]any{"script": "hang"}),

@@ -12,8 +12,8 @@ import (
 const timeout = 10 * time.Minute
 
 // Kind describes the effect job to the compiler.
-func Kind() effects.Kind {
-	return effects.Kind{Spec: fields(), NoCheck: "a job needs no check: its result is found again by itself", OK: "status == 0", Timeout: timeout, Once: true}
+func Kind() effects.ProviderKind {
+	return effects.ProviderKind{Spec: fields(), NoCheck: "a job needs no check: its result is found again by itself", OK: "status == 0", Timeout: timeout, Once: true}
 }
 
 // fields describes a job: map.

@@ -34,7 +34,7 @@ type Consumer struct {
 	Next    func(context.Context) (string, error)
 	Workers *Workers
 	Work    func(key string) // until the key is off the processing list
-	Retry   *Retry
+	Retry   *Retrier
 	Log     *zap.Logger
 	working sync.WaitGroup
 }

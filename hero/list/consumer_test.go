@@ -49,7 +49,7 @@ func newBed(t *testing.T, slots int) *bed {
 	b.Consumer = &Consumer{
 		DB: db, Context: in, From: from, Into: into, Wait: time.Second, Workers: NewWorkers(slots), Log: zap.NewNop(),
 		Work:  func(key string) { b.open.Add(1); begun <- key; <-end; b.open.Add(-1) },
-		Retry: &Retry{Pause: backoff.Exponential{First: time.Millisecond, Most: time.Second}, Log: logthrottle.New(zap.NewNop(), "test")},
+		Retry: &Retrier{Pause: backoff.Exponential{First: time.Millisecond, Most: time.Second}, Log: logthrottle.New(zap.NewNop(), "test")},
 	}
 	return b
 }

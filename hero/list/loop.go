@@ -17,7 +17,7 @@ type Loop struct {
 	DB      *redisdb.DB
 	Redis   *redis.Client // the raw client of the context's database
 	Context uint32
-	Retry   Retry
+	Retry   Retrier
 	Log     *zap.Logger
 }
 
@@ -28,7 +28,7 @@ func NewLoop(db *redisdb.DB, context uint32, pause backoff.Exponential, log *zap
 		return nil, err
 	}
 	log = log.With(zap.Uint32("context", context))
-	return &Loop{DB: db, Redis: client, Context: context, Log: log, Retry: Retry{Pause: pause, Log: logthrottle.New(log, what)}}, nil
+	return &Loop{DB: db, Redis: client, Context: context, Log: log, Retry: Retrier{Pause: pause, Log: logthrottle.New(log, what)}}, nil
 }
 
 // Consumer makes a consumer of a list of the context.
@@ -60,8 +60,8 @@ func Every(ctx context.Context, interval time.Duration, pause backoff.Exponentia
 	}
 }
 
-// Retry repeats a step until it succeeds. It may be used concurrently.
-type Retry struct {
+// Retrier repeats a step until it succeeds. It may be used concurrently.
+type Retrier struct {
 	Pause backoff.Exponential
 	Log   *logthrottle.Throttle
 	// Final reports whether an error ends the repetition; nil means that none does.
@@ -69,7 +69,7 @@ type Retry struct {
 }
 
 // Do calls do until it succeeds. It returns the error that is final, or why ctx ended.
-func (r *Retry) Do(ctx context.Context, what string, do func(context.Context) error) error {
+func (r *Retrier) Do(ctx context.Context, what string, do func(context.Context) error) error {
 	for pause := r.Pause; ; {
 		err := do(ctx)
 		switch {

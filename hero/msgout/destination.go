@@ -33,9 +33,9 @@ func New(db *redisdb.DB, reports Reports) *Destination {
 	return &Destination{db: db, reports: reports}
 }
 
-// Lane returns the outbox lane of messages and flows.
-func (d *Destination) Lane() outbox.Lane {
-	return outbox.Lane{Name: "redis", Kinds: []edda.WorkKind{edda.WorkMessage}, Destination: d, Batch: 1, Parallel: deliverParallel}
+// Route returns the outbox lane of messages and flows.
+func (d *Destination) Route() outbox.Route {
+	return outbox.Route{Name: "redis", Kinds: []edda.WorkKind{edda.WorkMessage}, Destination: d, Batch: 1, Parallel: deliverParallel}
 }
 
 // Deliver writes each item. An error of Redis that may pass is Temporary.

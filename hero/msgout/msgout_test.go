@@ -295,7 +295,7 @@ func TestAMalformedMessageIsRejected(t *testing.T) {
 }
 
 func TestTheLaneTakesMessages(t *testing.T) {
-	if l := msgout.New(nil, nil).Lane(); !slices.Equal(l.Kinds, []edda.WorkKind{edda.WorkMessage}) || l.Name != "redis" || fmt.Sprint(l.Destination) == "" {
+	if l := msgout.New(nil, nil).Route(); !slices.Equal(l.Kinds, []edda.WorkKind{edda.WorkMessage}) || l.Name != "redis" || fmt.Sprint(l.Destination) == "" {
 		t.Fatalf("%+v", l)
 	}
 }

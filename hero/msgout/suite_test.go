@@ -12,13 +12,13 @@ import (
 )
 
 func TestMsgoutIsADestination(t *testing.T) {
-	outboxtest.Run(t, func(t *testing.T, test func(*testing.T, outboxtest.Subject)) {
+	outboxtest.Run(t, func(t *testing.T, test func(*testing.T, outboxtest.Fixture)) {
 		b := newBench(t)
 		faults := effecttest.NewFaults(t, b.server.Address())
 		db, err := redisdb.Open(redisdb.Options{Addr: faults.Address()})
 		must(t, err)
 		defer func() { must(t, db.Close()) }()
-		test(t, outboxtest.Subject{
+		test(t, outboxtest.Fixture{
 			Destination: msgout.New(db, b), Once: true, Seen: b.arrivals,
 			Work: func(content string) edda.Work {
 				return message(`{"context_id": 7, "caller_id": 12, "message": "` + content + `", "to": 13}`)

@@ -145,7 +145,7 @@ func TestMessageThatIsTooBigForREST(t *testing.T) {
 }
 
 func TestClientsOfOddNodes(t *testing.T) {
-	dst := Destination{PK: strings.Repeat("ab", 32)}
+	dst := Peer{PK: strings.Repeat("ab", 32)}
 	tests := []struct {
 		name         string
 		status       int

@@ -22,7 +22,7 @@ type CallOptions struct {
 type waiter struct {
 	ids    []string // of the JSON-RPC requests
 	pushed string   // the message's id; "" before the push returned
-	dst    Destination
+	dst    Peer
 	reply  chan []byte // has room for one
 }
 
@@ -30,7 +30,7 @@ type waiter struct {
 // context ends. The id must never be used again: Call would take a late reply to it. After
 // ErrUnsent, ErrRefused and ErrAborted the request was not received; after any other
 // error it may have been.
-func (h *Hub) Call(ctx context.Context, dst Destination, topic string, payload []byte, id string, o CallOptions) ([]byte, error) {
+func (h *Hub) Call(ctx context.Context, dst Peer, topic string, payload []byte, id string, o CallOptions) ([]byte, error) {
 	w, err := h.expect(id, dst)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (h *Hub) Call(ctx context.Context, dst Destination, topic string, payload [
 }
 
 // expect registers a call before its push: the reply may come before the push returns.
-func (h *Hub) expect(id string, dst Destination) (*waiter, error) {
+func (h *Hub) expect(id string, dst Peer) (*waiter, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if id == "" {

@@ -14,21 +14,21 @@ const MaxTopic = 255
 // Scheme begins the URL of a destination.
 const Scheme = "mycelium://"
 
-// Destination names a node by its key or by an address in its range.
-type Destination struct {
+// Peer names a node by its key or by an address in its range.
+type Peer struct {
 	IP string `json:"ip,omitempty"`
 	PK string `json:"pk,omitempty"` // 64 hexadecimal digits, in lower case
 }
 
 // ParseDestination reads mycelium://<pk|ip>[?topic=…], or a key or an address alone. The
 // topic is "" if there is none.
-func ParseDestination(s string) (d Destination, topic string, err error) {
+func ParseDestination(s string) (d Peer, topic string, err error) {
 	host, query, _ := strings.Cut(strings.TrimPrefix(s, Scheme), "?")
 	if topic, err = parseTopic(query); err != nil {
-		return Destination{}, "", fmt.Errorf("%q is no Mycelium destination: %w", s, err)
+		return Peer{}, "", fmt.Errorf("%q is no Mycelium destination: %w", s, err)
 	}
 	if d, err = parseHost(strings.TrimSuffix(host, "/")); err != nil {
-		return Destination{}, "", fmt.Errorf("%q is no Mycelium destination: %w", s, err)
+		return Peer{}, "", fmt.Errorf("%q is no Mycelium destination: %w", s, err)
 	}
 	return d, topic, nil
 }
@@ -50,30 +50,30 @@ func parseTopic(query string) (string, error) {
 	return topic, nil
 }
 
-func parseHost(host string) (Destination, error) {
+func parseHost(host string) (Peer, error) {
 	if len(host) == 64 {
 		if _, err := hex.DecodeString(host); err != nil {
-			return Destination{}, fmt.Errorf("a key has 64 hexadecimal digits")
+			return Peer{}, fmt.Errorf("a key has 64 hexadecimal digits")
 		}
-		return Destination{PK: strings.ToLower(host)}, nil
+		return Peer{PK: strings.ToLower(host)}, nil
 	}
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		if host, ok = strings.CutSuffix(inner, "]"); !ok {
-			return Destination{}, fmt.Errorf("an address has no port and no path")
+			return Peer{}, fmt.Errorf("an address has no port and no path")
 		}
 	}
 	ip, err := netip.ParseAddr(host)
 	switch {
 	case err != nil:
-		return Destination{}, fmt.Errorf("want a key of 64 hexadecimal digits or an IPv6 address")
+		return Peer{}, fmt.Errorf("want a key of 64 hexadecimal digits or an IPv6 address")
 	case !ip.Is6() || ip.Is4In6() || ip.Zone() != "":
-		return Destination{}, fmt.Errorf("want an IPv6 address without a zone: Mycelium has no others")
+		return Peer{}, fmt.Errorf("want an IPv6 address without a zone: Mycelium has no others")
 	}
-	return Destination{IP: ip.String()}, nil
+	return Peer{IP: ip.String()}, nil
 }
 
 // String returns the destination as a URL.
-func (d Destination) String() string {
+func (d Peer) String() string {
 	if d.PK != "" {
 		return Scheme + d.PK
 	}
@@ -82,7 +82,7 @@ func (d Destination) String() string {
 
 // Sent tells whether the destination sent the message. An address stands for its /64, the
 // range of one node.
-func (d Destination) Sent(m Message) bool {
+func (d Peer) Sent(m Message) bool {
 	if d.PK != "" {
 		return strings.EqualFold(d.PK, m.SrcPK)
 	}

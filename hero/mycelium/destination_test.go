@@ -9,20 +9,20 @@ func TestParseDestination(t *testing.T) {
 	key := strings.Repeat("0a", 32)
 	tests := []struct {
 		in    string
-		want  Destination
+		want  Peer
 		topic string
 	}{
-		{"mycelium://" + key, Destination{PK: key}, ""},
-		{"mycelium://" + strings.ToUpper(key), Destination{PK: key}, ""},
-		{key, Destination{PK: key}, ""},
-		{"mycelium://" + key + "?topic=supervisor.rpc", Destination{PK: key}, "supervisor.rpc"},
-		{"mycelium://" + key + "/?topic=a%20b", Destination{PK: key}, "a b"},
-		{"mycelium://" + key + "?topic=", Destination{PK: key}, ""},
-		{"mycelium://" + key + "?", Destination{PK: key}, ""},
-		{"mycelium://[54b:83ab:6cb5:7b38:44ae:cd14:53f3:a907]", Destination{IP: "54b:83ab:6cb5:7b38:44ae:cd14:53f3:a907"}, ""},
-		{"mycelium://54b:83ab:6cb5:7b38::1?topic=t", Destination{IP: "54b:83ab:6cb5:7b38::1"}, "t"},
-		{"54B:0::1", Destination{IP: "54b::1"}, ""},
-		{"mycelium://" + key + "?topic=" + strings.Repeat("t", 255), Destination{PK: key}, strings.Repeat("t", 255)},
+		{"mycelium://" + key, Peer{PK: key}, ""},
+		{"mycelium://" + strings.ToUpper(key), Peer{PK: key}, ""},
+		{key, Peer{PK: key}, ""},
+		{"mycelium://" + key + "?topic=supervisor.rpc", Peer{PK: key}, "supervisor.rpc"},
+		{"mycelium://" + key + "/?topic=a%20b", Peer{PK: key}, "a b"},
+		{"mycelium://" + key + "?topic=", Peer{PK: key}, ""},
+		{"mycelium://" + key + "?", Peer{PK: key}, ""},
+		{"mycelium://[54b:83ab:6cb5:7b38:44ae:cd14:53f3:a907]", Peer{IP: "54b:83ab:6cb5:7b38:44ae:cd14:53f3:a907"}, ""},
+		{"mycelium://54b:83ab:6cb5:7b38::1?topic=t", Peer{IP: "54b:83ab:6cb5:7b38::1"}, "t"},
+		{"54B:0::1", Peer{IP: "54b::1"}, ""},
+		{"mycelium://" + key + "?topic=" + strings.Repeat("t", 255), Peer{PK: key}, strings.Repeat("t", 255)},
 	}
 	for _, tt := range tests {
 		got, topic, err := ParseDestination(tt.in)
@@ -66,7 +66,7 @@ func TestDestinationsThatAreNone(t *testing.T) {
 func TestWhoseAMessageIs(t *testing.T) {
 	key := strings.Repeat("0a", 32)
 	m := Message{SrcPK: strings.ToUpper(key), SrcIP: "54b:1:2:3::7"}
-	for d, want := range map[Destination]bool{
+	for d, want := range map[Peer]bool{
 		{PK: key}:                      true,
 		{PK: strings.Repeat("0b", 32)}: false,
 		{IP: "54b:1:2:3::7"}:           true,
@@ -79,7 +79,7 @@ func TestWhoseAMessageIs(t *testing.T) {
 			t.Errorf("%+v: %v", d, !want)
 		}
 	}
-	if (Destination{IP: "400::1"}).Sent(Message{SrcPK: key}) {
+	if (Peer{IP: "400::1"}).Sent(Message{SrcPK: key}) {
 		t.Error("a message without an address")
 	}
 }

@@ -46,7 +46,7 @@ type slow struct {
 	popped chan struct{}
 }
 
-func (s *slow) Push(ctx context.Context, d Destination, topic string, payload []byte, wait time.Duration) (Pushed, error) {
+func (s *slow) Push(ctx context.Context, d Peer, topic string, payload []byte, wait time.Duration) (Pushed, error) {
 	p, err := s.API.Push(ctx, d, topic, payload, wait)
 	<-s.popped
 	return p, err
@@ -172,7 +172,7 @@ func TestNothingIsLostWithAHubThatEnds(t *testing.T) {
 			h := NewHub(w.dial(w.near), Options{Stray: func(m Message) { strays <- m }})
 			done := make(chan error, 1)
 			go func() { done <- h.Run(ctx) }()
-			if _, err := far.Push(t.Context(), Destination{PK: w.near.Key()}, "", []byte("x"), 0); err != nil {
+			if _, err := far.Push(t.Context(), Peer{PK: w.near.Key()}, "", []byte("x"), 0); err != nil {
 				t.Fatal(err)
 			}
 			cancel()

@@ -129,7 +129,7 @@ func (w *world) server(o Options, handle Handler) *Hub {
 	return h
 }
 
-func (w *world) dst() Destination { return Destination{PK: w.far.Key()} }
+func (w *world) dst() Peer { return Peer{PK: w.far.Key()} }
 
 func request(id string) []byte {
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%q,"method":"job.run","params":[{}]}`, id)
@@ -195,7 +195,7 @@ func TestCallToAnAddressOfTheNodesRange(t *testing.T) {
 		other := ip[:strings.LastIndex(ip, ":")] + ":1"
 		h := w.caller(Options{})
 		for _, ip := range []string{ip, other} {
-			if _, err := h.Call(within(t, patience), Destination{IP: ip}, topic, request("1"), "1", CallOptions{}); err != nil {
+			if _, err := h.Call(within(t, patience), Peer{IP: ip}, topic, request("1"), "1", CallOptions{}); err != nil {
 				t.Errorf("%s: %v", ip, err)
 			}
 		}
@@ -312,7 +312,7 @@ func TestReplyOfAStrangerIsDropped(t *testing.T) {
 			if err := stranger.Reply(t.Context(), Message{ID: id, SrcPK: w.near.Key()}, forged); err != nil {
 				t.Error(err)
 			}
-			if _, err := stranger.Push(t.Context(), Destination{PK: w.near.Key()}, "", forged, 0); err != nil {
+			if _, err := stranger.Push(t.Context(), Peer{PK: w.near.Key()}, "", forged, 0); err != nil {
 				t.Error(err)
 			}
 			eventually(t, "both forgeries", func() bool { return c.of(CountStranger) == 2 })
@@ -342,7 +342,7 @@ func TestReplyToAnotherCallIsDropped(t *testing.T) {
 			if s != StatePending {
 				return
 			}
-			if _, err := far.Push(t.Context(), Destination{PK: w.near.Key()}, "", result("1"), 0); err != nil {
+			if _, err := far.Push(t.Context(), Peer{PK: w.near.Key()}, "", result("1"), 0); err != nil {
 				t.Error(err)
 			}
 			eventually(t, "a stray", func() bool { return c.of(CountStray)+c.of(CountReply) == 1 })
@@ -361,7 +361,7 @@ func TestReplyAsAMessageOfItsOwn(t *testing.T) {
 			reply := `{"jsonrpc":"2.0","id":` + id + `,"error":{"code":1,"message":"m"}}`
 			got, err := h.Call(within(t, patience), w.dst(), topic, request("7"), "7", CallOptions{Observe: func(s State, _ string) {
 				if s == StatePending {
-					if _, err := far.Push(t.Context(), Destination{PK: w.near.Key()}, "", []byte(reply), 0); err != nil {
+					if _, err := far.Push(t.Context(), Peer{PK: w.near.Key()}, "", []byte(reply), 0); err != nil {
 						t.Error(err)
 					}
 				}
@@ -386,7 +386,7 @@ func TestAbortedCallSaysSo(t *testing.T) {
 
 func TestMessageToAnUnknownNodeIsAbortedAfterItsWindow(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
-		nobody := Destination{PK: strings.Repeat("ab", 32)}
+		nobody := Peer{PK: strings.Repeat("ab", 32)}
 		_, err := w.caller(Options{}).Call(within(t, patience), nobody, topic, request("1"), "1", CallOptions{Observe: func(s State, _ string) {
 			w.clock.Store(int64(5 * time.Minute))
 		}})
@@ -470,16 +470,16 @@ func TestNothingIsSent(t *testing.T) {
 			pushed.Add(1)
 			return standin.Fault{}
 		})
-		call := func(h *Hub, dst Destination, topic, id string) error {
+		call := func(h *Hub, dst Peer, topic, id string) error {
 			_, err := h.Call(within(t, patience), dst, topic, request("1"), id, CallOptions{})
 			return err
 		}
 		refused := map[string]error{
 			"long topic": call(h, w.dst(), strings.Repeat("t", 256), "1"),
-			"nowhere":    call(h, Destination{}, topic, "1"),
-			"two places": call(h, Destination{IP: "400::1", PK: w.far.Key()}, topic, "1"),
-			"odd key":    call(h, Destination{PK: "xyz"}, topic, "1"),
-			"odd ip":     call(h, Destination{IP: "here"}, topic, "1"),
+			"nowhere":    call(h, Peer{}, topic, "1"),
+			"two places": call(h, Peer{IP: "400::1", PK: w.far.Key()}, topic, "1"),
+			"odd key":    call(h, Peer{PK: "xyz"}, topic, "1"),
+			"odd ip":     call(h, Peer{IP: "here"}, topic, "1"),
 		}
 		for name, err := range refused {
 			if !errors.Is(err, ErrRefused) {

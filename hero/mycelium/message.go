@@ -46,7 +46,7 @@ type API interface {
 	// Push sends a message. With a wait, in whole seconds, it returns a reply that comes
 	// in time; a later one goes to the inbox. ErrRefused and ErrUnsent mean that the
 	// message was not sent; after any other error it may have been.
-	Push(ctx context.Context, dst Destination, topic string, payload []byte, wait time.Duration) (Pushed, error)
+	Push(ctx context.Context, dst Peer, topic string, payload []byte, wait time.Duration) (Pushed, error)
 	// Pop takes the first message with exactly this topic, or with any topic if that is
 	// nil. It returns nil if there is none. While it waits it blocks all other calls.
 	Pop(ctx context.Context, topic *string, wait time.Duration) (*Message, error)
@@ -98,12 +98,12 @@ func untaken(status int) bool {
 
 // outgoing is a message in a push, in both APIs.
 type outgoing struct {
-	Dst     Destination `json:"dst"`
+	Dst     Peer `json:"dst"`
 	Topic   []byte      `json:"topic,omitempty"` // base64, as Go writes bytes
 	Payload []byte      `json:"payload"`
 }
 
-func newOutgoing(dst Destination, topic string, payload []byte) (outgoing, error) {
+func newOutgoing(dst Peer, topic string, payload []byte) (outgoing, error) {
 	if (dst.IP == "") == (dst.PK == "") {
 		return outgoing{}, fmt.Errorf("%w: a destination is an address or a key", ErrRefused)
 	}

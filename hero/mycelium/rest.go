@@ -40,7 +40,7 @@ func (e *StatusError) Error() string {
 }
 
 // Push implements API.
-func (c *REST) Push(ctx context.Context, dst Destination, topic string, payload []byte, wait time.Duration) (Pushed, error) {
+func (c *REST) Push(ctx context.Context, dst Peer, topic string, payload []byte, wait time.Duration) (Pushed, error) {
 	ctx, cancel := bounded(ctx, wait)
 	defer cancel()
 	query := ""
@@ -55,7 +55,7 @@ func (c *REST) Push(ctx context.Context, dst Destination, topic string, payload 
 }
 
 // send posts a message.
-func (c *REST) send(ctx context.Context, path string, dst Destination, topic string, payload []byte, good ...int) ([]byte, error) {
+func (c *REST) send(ctx context.Context, path string, dst Peer, topic string, payload []byte, good ...int) ([]byte, error) {
 	m, err := newOutgoing(dst, topic, payload)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (c *REST) Pop(ctx context.Context, topic *string, wait time.Duration) (*Mes
 func (c *REST) Reply(ctx context.Context, to Message, payload []byte) error {
 	ctx, cancel := bounded(ctx, 0)
 	defer cancel()
-	_, err := c.send(ctx, "/reply/"+url.PathEscape(to.ID), Destination{PK: to.SrcPK}, "", payload, http.StatusNoContent)
+	_, err := c.send(ctx, "/reply/"+url.PathEscape(to.ID), Peer{PK: to.SrcPK}, "", payload, http.StatusNoContent)
 	return wrap("reply to a message", err)
 }
 

@@ -13,7 +13,7 @@ var ErrNoReply = errors.New("no reply is there")
 // Call names a call of an earlier process: the called node, and the ids that a reply may
 // have. One id is enough.
 type Call struct {
-	Dst       Destination
+	Dst       Peer
 	Requests  []string // the ids of the JSON-RPC requests
 	MessageID string   // of the pushed message
 }

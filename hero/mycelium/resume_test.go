@@ -19,7 +19,7 @@ func TestAReplyThatLayInTheNodeAtTheStartIsFound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := third.Push(t.Context(), Destination{PK: w.near.Key()}, "", []byte(`{"jsonrpc":"2.0","id":"1","result":"forged"}`), 0); err != nil {
+		if _, err := third.Push(t.Context(), Peer{PK: w.near.Key()}, "", []byte(`{"jsonrpc":"2.0","id":"1","result":"forged"}`), 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := far.Reply(t.Context(), Message{ID: pushed.ID, SrcPK: w.near.Key()}, result("1")); err != nil {
@@ -36,7 +36,7 @@ func TestAReplyThatLayInTheNodeAtTheStartIsFound(t *testing.T) {
 		if reply, err := h.Resume(within(t, patience), call, true); !errors.Is(err, ErrNoReply) {
 			t.Errorf("the second time: %s, %v", reply, err)
 		}
-		if _, err := far.Push(t.Context(), Destination{PK: w.near.Key()}, "", result("2"), 0); err != nil {
+		if _, err := far.Push(t.Context(), Peer{PK: w.near.Key()}, "", result("2"), 0); err != nil {
 			t.Fatal(err)
 		}
 		if reply, err := h.Resume(within(t, patience), Call{Dst: w.dst(), Requests: []string{"2", "2.flat"}}, false); err != nil || string(reply) != string(result("2")) {

@@ -29,7 +29,7 @@ func NewRPC(url string) *RPC {
 }
 
 // Push implements API.
-func (c *RPC) Push(ctx context.Context, dst Destination, topic string, payload []byte, wait time.Duration) (Pushed, error) {
+func (c *RPC) Push(ctx context.Context, dst Peer, topic string, payload []byte, wait time.Duration) (Pushed, error) {
 	ctx, cancel := bounded(ctx, wait)
 	defer cancel()
 	m, err := newOutgoing(dst, topic, payload)
@@ -83,7 +83,7 @@ func (c *RPC) Pop(ctx context.Context, topic *string, wait time.Duration) (*Mess
 func (c *RPC) Reply(ctx context.Context, to Message, payload []byte) error {
 	ctx, cancel := bounded(ctx, 0)
 	defer cancel()
-	m, err := newOutgoing(Destination{PK: to.SrcPK}, "", payload)
+	m, err := newOutgoing(Peer{PK: to.SrcPK}, "", payload)
 	if err != nil {
 		return err
 	}

@@ -51,16 +51,16 @@ func parseRun(s string) (r Run) {
 	return r
 }
 
-// Work is a job with the fields of its runner.
-type Work struct {
+// RunnerJob is a job with the fields of its runner.
+type RunnerJob struct {
 	hero.Job
 	Run  Run  // the last one of its attempt; zero before the first
 	Stop bool // the runner is to stop the job
 }
 
 // asWork adds the runner's fields of a job's hash.
-func asWork(j hero.Job, h map[string]string) Work {
-	w := Work{Job: j, Run: parseRun(h[runField])}
+func asWork(j hero.Job, h map[string]string) RunnerJob {
+	w := RunnerJob{Job: j, Run: parseRun(h[runField])}
 	if w.Run.Attempt != j.Attempt {
 		w.Run = Run{}
 	}
@@ -74,7 +74,7 @@ func stopAsked(stop string, attempt uint32) bool {
 }
 
 // Work reads a job for its runner.
-func (d *DB) Work(ctx context.Context, in, caller, id uint32) (Work, error) {
+func (d *DB) Work(ctx context.Context, in, caller, id uint32) (RunnerJob, error) {
 	j, h, err := getHash(ctx, d, in, hero.JobKey(caller, id), jobOf(in))
 	return asWork(j, h), err
 }
@@ -84,7 +84,7 @@ func (d *DB) Work(ctx context.Context, in, caller, id uint32) (Work, error) {
 // the job has another kind, has started or has ended, or if it waits and ready is false.
 // ready tells that the caller has seen its gate open. mark names this taking: a repeated
 // call with the same mark is the same run.
-func (d *DB) Begin(ctx context.Context, in uint32, key string, kind hero.ScriptType, ready bool, runner uint32, mark string) (w Work, begun bool, err error) {
+func (d *DB) Begin(ctx context.Context, in uint32, key string, kind hero.ScriptType, ready bool, runner uint32, mark string) (w RunnerJob, begun bool, err error) {
 	var now *redis.MapStringStringCmd
 	s := &step{
 		keys: []string{key},
@@ -116,7 +116,7 @@ func (d *DB) Begin(ctx context.Context, in uint32, key string, kind hero.ScriptT
 }
 
 // MayBegin tells whether a runner of that kind may begin the job.
-func (w Work) MayBegin(kind hero.ScriptType) bool {
+func (w RunnerJob) MayBegin(kind hero.ScriptType) bool {
 	return (w.Status == hero.JobDispatched || w.Status == hero.JobWaiting) && w.ScriptType == kind
 }
 
@@ -124,7 +124,7 @@ func (w Work) MayBegin(kind hero.ScriptType) bool {
 // removes the job from the list that it was taken into: all or nothing. It returns
 // ErrIllegal and changes nothing if the run is not the job's current one, or the job
 // has ended otherwise.
-func (d *DB) EndRun(ctx context.Context, in uint32, w Work, to hero.JobStatus, result map[string]string, into string, tell hero.Message) error {
+func (d *DB) EndRun(ctx context.Context, in uint32, w RunnerJob, to hero.JobStatus, result map[string]string, into string, tell hero.Message) error {
 	op, key, run, mark := "end "+w.Key(), w.Key(), w.Run.String(), rand.Text()
 	w.Status, w.Result, w.UpdatedAt = to, result, d.seconds()
 	tell.Status = hero.MessageDispatched
@@ -209,7 +209,7 @@ return 1`)
 // DropRun gives a run up: the job is dispatched again and waits in its queue. An interrupted
 // run does not count, and its job goes to the front of the queue; else the job goes to
 // the end. ErrIllegal is as of EndRun.
-func (d *DB) DropRun(ctx context.Context, in uint32, w Work, interrupted bool, into string) error {
+func (d *DB) DropRun(ctx context.Context, in uint32, w RunnerJob, interrupted bool, into string) error {
 	mark, recorded, side := rand.Text(), w.Run, "LPUSH"
 	if recorded.token = rand.Text(); interrupted {
 		recorded.Number--
@@ -233,7 +233,7 @@ type Watched struct {
 }
 
 // Watch reads the jobs of some runs in one trip, in their order.
-func (d *DB) Watch(ctx context.Context, in uint32, runs []Work) ([]Watched, error) {
+func (d *DB) Watch(ctx context.Context, in uint32, runs []RunnerJob) ([]Watched, error) {
 	keys, out := make([]string, len(runs)), make([]Watched, len(runs))
 	for i, w := range runs {
 		keys[i] = w.Key()

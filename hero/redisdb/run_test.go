@@ -14,7 +14,7 @@ import (
 )
 
 // queued makes a job and takes it into a runner's list.
-func queued(t *testing.T, d *DB, j hero.Job, into string) Work {
+func queued(t *testing.T, d *DB, j hero.Job, into string) RunnerJob {
 	t.Helper()
 	j.CallerID, j.ContextID, j.ScriptType = 12, 7, hero.ScriptPython
 	if err := d.PutJob(t.Context(), j); err != nil {
@@ -49,7 +49,7 @@ func lengths(t *testing.T, d *DB, lists ...string) string {
 const mine = "queue:python:running:20"
 
 // begin starts a job of the tests.
-func begin(t *testing.T, d *DB, id, runner uint32) (Work, bool) {
+func begin(t *testing.T, d *DB, id, runner uint32) (RunnerJob, bool) {
 	t.Helper()
 	w, begun, err := d.Begin(t.Context(), 7, hero.JobKey(12, id), hero.ScriptPython, false, runner, rand.Text())
 	if err != nil {
@@ -58,7 +58,7 @@ func begin(t *testing.T, d *DB, id, runner uint32) (Work, bool) {
 	return w, begun
 }
 
-func telling(w Work) hero.Message {
+func telling(w RunnerJob) hero.Message {
 	return hero.Message{CallerID: w.CallerID, ContextID: 7, MessageType: hero.MessageResult, MessageFormat: hero.FormatText, ReplyTo: w.Key(), Job: []hero.Job{w.Job}}
 }
 
@@ -81,7 +81,7 @@ func TestARunFromItsBeginningToItsEnd(t *testing.T) {
 	if other, begun := begin(t, d, 1, 21); begun || other.Status != hero.JobStarted || other.Run != w.Run {
 		t.Errorf("begun twice: %+v", other)
 	}
-	if now, err := d.Watch(t.Context(), 7, []Work{w, seen}); err != nil || now[0] != (Watched{Current: true}) || now[1].Current {
+	if now, err := d.Watch(t.Context(), 7, []RunnerJob{w, seen}); err != nil || now[0] != (Watched{Current: true}) || now[1].Current {
 		t.Errorf("%+v, %v", now, err)
 	}
 	if err := d.EndRun(t.Context(), 7, w, hero.JobFinished, map[string]string{"a": "1"}, mine, telling(w)); err != nil {
@@ -156,7 +156,7 @@ func TestARunOfAnOlderAttemptIsNoMore(t *testing.T) {
 	if err := d.StopJob(t.Context(), 7, 12, 1, 9, 1); err != nil {
 		t.Fatal(err)
 	}
-	if now, err := d.Watch(t.Context(), 7, []Work{old}); err != nil || now[0] != (Watched{Current: true, Stop: true}) {
+	if now, err := d.Watch(t.Context(), 7, []RunnerJob{old}); err != nil || now[0] != (Watched{Current: true, Stop: true}) {
 		t.Errorf("%+v, %v", now, err)
 	}
 	seen, err := d.Work(t.Context(), 7, 12, 1)
@@ -177,7 +177,7 @@ func TestARunOfAnOlderAttemptIsNoMore(t *testing.T) {
 	if err := d.EndRun(t.Context(), 7, old, hero.JobFinished, nil, mine, telling(old)); !errors.Is(err, ErrIllegal) {
 		t.Errorf("the older one ended it: %v", err)
 	}
-	if now, err := d.Watch(t.Context(), 7, []Work{old, begun}); err != nil || now[0].Current || !now[1].Current {
+	if now, err := d.Watch(t.Context(), 7, []RunnerJob{old, begun}); err != nil || now[0].Current || !now[1].Current {
 		t.Errorf("%+v, %v", now, err)
 	}
 }

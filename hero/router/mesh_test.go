@@ -133,7 +133,7 @@ func newWorld(t *testing.T) (*world, *reports) {
 	a, n, flows := newBed(t), newNetwork(t, nil), &reports{}
 	b := another(t, realservers.RedisOptions{})
 	w := &world{a: a, b: b}
-	side := func(bed *bed, name string, flows Flows) string {
+	side := func(bed *bed, name string, flows FlowResults) string {
 		var r *Router
 		var receiver *Receiver
 		holder := &late{}
@@ -192,7 +192,7 @@ func TestAChatForAnActorOfAnotherRedis(t *testing.T) {
 
 func TestAForgedSenderIsRefused(t *testing.T) {
 	w, _ := newWorld(t)
-	to := mycelium.Destination{PK: w.keyB}
+	to := mycelium.Peer{PK: w.keyB}
 	deliver := func(params string) (int, string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()

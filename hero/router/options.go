@@ -54,8 +54,8 @@ const (
 	reportWait = 5 * time.Second
 )
 
-// Flows are told what became of their messages.
-type Flows interface {
+// FlowResults are told what became of their messages.
+type FlowResults interface {
 	// Report returns once the report is durable. An error is edda.Permanent where
 	// there is no such flow, else the same report is made again.
 	Report(ctx context.Context, r hero.Report) error
@@ -72,7 +72,7 @@ type Options struct {
 	// does; it keeps a job that is still under way from being sent again.
 	State func(ctx context.Context, messageID string) (mycelium.State, error)
 	// Flows get the reports; without them messages of flows are answered only.
-	Flows Flows
+	Flows FlowResults
 	// Runs has the flows run that messages carry; without it such messages are refused.
 	Runs Runs
 	// HTTP reaches supervisors with a URL. Redirects must not be followed: a

@@ -29,7 +29,7 @@ const MessageTopic = "message.rpc"
 // of Mycelium where context is 0.
 type mailbox struct {
 	context uint32
-	to      mycelium.Destination
+	to      mycelium.Peer
 	topic   string
 }
 
@@ -128,7 +128,7 @@ func (l *contextLoop) boxOf(ctx context.Context, actor uint32, elsewhere bool) (
 		}
 	}
 	if elsewhere && isKey(a.PubKey) {
-		return mailbox{to: mycelium.Destination{PK: a.PubKey}, topic: MessageTopic}, true, nil
+		return mailbox{to: mycelium.Peer{PK: a.PubKey}, topic: MessageTopic}, true, nil
 	}
 	return mailbox{}, false, nil
 }

@@ -12,8 +12,8 @@ import (
 	"edda/hero/redisdb"
 )
 
-// sender is the key, in a call's context, of the message that brought the call.
-type sender struct{}
+// senderKey is the key, in a call's context, of the message that brought the call.
+type senderKey struct{}
 
 // Receiver accepts the messages that other nodes send for actors and contexts of this
 // Redis. A hub serves MessageTopic with it.
@@ -36,12 +36,12 @@ func (r *Router) Receiver() (*Receiver, error) {
 
 // HandleMessage answers a JSON-RPC request that came over Mycelium.
 func (v *Receiver) HandleMessage(ctx context.Context, m mycelium.Message) []byte {
-	return v.rpc.Handle(context.WithValue(ctx, sender{}, m), m.Payload)
+	return v.rpc.Handle(context.WithValue(ctx, senderKey{}, m), m.Payload)
 }
 
 // deliver stores a message whose sender is genuine; true means that it is durable.
 func (v *Receiver) deliver(ctx context.Context, p deliverParams) (bool, error) {
-	from, ok := ctx.Value(sender{}).(mycelium.Message)
+	from, ok := ctx.Value(senderKey{}).(mycelium.Message)
 	if !ok || from.SrcPK == "" {
 		return false, jsonrpc.Errorf(jsonrpc.PermissionDenied, "the message came from nobody: it has no public key")
 	}

@@ -122,7 +122,7 @@ func TestAReplyOnATopicIsHeard(t *testing.T) {
 			var api mycelium.API
 			f := &foreign{cannot: map[string]bool{"job.status": true}}
 			f.answer = func(m mycelium.Message, reply []byte) []byte {
-				if _, err := api.Push(t.Context(), mycelium.Destination{PK: m.SrcPK}, topic, reply, 0); err != nil {
+				if _, err := api.Push(t.Context(), mycelium.Peer{PK: m.SrcPK}, topic, reply, 0); err != nil {
 					t.Error(err)
 				}
 				return nil

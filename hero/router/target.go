@@ -27,7 +27,7 @@ type target struct {
 	name   string // as the message's hash records it: runner:<id>, or the node's URL
 	runner uint32 // 0 where it is a URL that no runner of the context has
 	url    string
-	to     mycelium.Destination
+	to     mycelium.Peer
 	topic  string
 	secret string
 }
@@ -69,7 +69,7 @@ func byRunner(r hero.Runner) (target, error) {
 	case r.Local && !r.Supervisor():
 		t.way = byQueue
 	case isKey(r.PubKey):
-		t.way, t.to = byMycelium, mycelium.Destination{PK: strings.ToLower(r.PubKey)}
+		t.way, t.to = byMycelium, mycelium.Peer{PK: strings.ToLower(r.PubKey)}
 	case isHTTP(r.Address):
 		t.way, t.url = byHTTP, r.Address
 	case r.Address != "":
@@ -154,7 +154,7 @@ func isKey(s string) bool {
 	return err == nil && to.PK != ""
 }
 
-func listensAt(r hero.Runner, to mycelium.Destination) bool {
+func listensAt(r hero.Runner, to mycelium.Peer) bool {
 	if to.PK != "" && strings.EqualFold(r.PubKey, to.PK) {
 		return true
 	}

@@ -30,8 +30,8 @@ func BenchmarkQueue(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	scripts := stubScripts{run: func(context.Context, script.Script) (script.Outcome, error) {
-		return script.Outcome{OK: true, Result: map[string]string{"output": ""}}, nil
+	scripts := stubScripts{run: func(context.Context, script.Script) (script.RunResult, error) {
+		return script.RunResult{OK: true, Result: map[string]string{"output": ""}}, nil
 	}}
 	r, err := New(20, db, scripts, Options{Contexts: []uint32{tenant}, Concurrency: 32})
 	if err != nil {

@@ -35,7 +35,7 @@ type contextLoop struct {
 
 // active is a job that runs.
 type active struct {
-	work redisdb.Work
+	work redisdb.RunnerJob
 	stop context.CancelCauseFunc
 }
 

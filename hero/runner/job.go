@@ -80,7 +80,7 @@ func (l *contextLoop) one(work context.Context, kind, key string) {
 }
 
 // begin records the start of a queued job. It repeats the step until Redis answers.
-func (l *contextLoop) begin(work context.Context, kind, key string, ready bool) (w redisdb.Work, begun bool, err error) {
+func (l *contextLoop) begin(work context.Context, kind, key string, ready bool) (w redisdb.RunnerJob, begun bool, err error) {
 	if _, _, err := hero.ParseJobKey(key); err != nil {
 		return w, false, edda.Classify(edda.Permanent, "%w", err)
 	}
@@ -97,7 +97,7 @@ var errHeld = errors.New("the job waits")
 
 // gate decides whether a job that depends on others may run. never is the reason where it
 // can never run. After errHeld there is nothing more to do.
-func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (never, err error) {
+func (l *contextLoop) gate(work context.Context, w redisdb.RunnerJob, into string) (never, err error) {
 	var g redisdb.Gate
 	var why string
 	looked := l.persist(work, "look at what "+w.Key()+" waits for", func(ctx context.Context) (err error) {
@@ -123,7 +123,7 @@ func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (n
 // put a key into a queue, so no other component has checked the right. The runner may serve
 // a context whose hash is not in this Redis: the coordinator that sends the jobs checks
 // their rights.
-func (l *contextLoop) denied(work context.Context, w redisdb.Work) (denied error) {
+func (l *contextLoop) denied(work context.Context, w redisdb.RunnerJob) (denied error) {
 	l.persist(work, "look for the rights of "+w.Key(), func(ctx context.Context) error {
 		denied = l.DB.MayRun(ctx, l.Context, w.CallerID)
 		switch {
@@ -139,7 +139,7 @@ func (l *contextLoop) denied(work context.Context, w redisdb.Work) (denied error
 }
 
 // refuse ends a started job without running its script.
-func (l *contextLoop) refuse(work context.Context, w redisdb.Work, into string, why error) {
+func (l *contextLoop) refuse(work context.Context, w redisdb.RunnerJob, into string, why error) {
 	if work.Err() != nil {
 		l.drop(work, w, into, true) // its rights are unknown
 		return
@@ -164,7 +164,7 @@ func (l *contextLoop) aside(work context.Context, kind, key string, why error) {
 }
 
 // others reports whether a live runner runs the job already: its key was queued twice.
-func (l *contextLoop) others(work context.Context, w redisdb.Work) bool {
+func (l *contextLoop) others(work context.Context, w redisdb.RunnerJob) bool {
 	if w.Run.Runner == l.r.id {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -183,7 +183,7 @@ func (l *contextLoop) others(work context.Context, w redisdb.Work) bool {
 var errSuperseded = errors.New("the run is no longer the job's")
 
 // perform runs the script of a started job, and records the end.
-func (l *contextLoop) perform(work context.Context, w redisdb.Work, into string) {
+func (l *contextLoop) perform(work context.Context, w redisdb.RunnerJob, into string) {
 	ctx, stop := context.WithCancelCause(work)
 	defer stop(nil)
 	key := w.Key()
@@ -231,9 +231,9 @@ func (l *contextLoop) perform(work context.Context, w redisdb.Work, into string)
 }
 
 // retriable reports whether the runner may run the job again. A flow retries its own jobs.
-func retriable(w redisdb.Work) bool { return w.FlowID == 0 && w.Run.Number <= uint32(w.Retries) }
+func retriable(w redisdb.RunnerJob) bool { return w.FlowID == 0 && w.Run.Number <= uint32(w.Retries) }
 
-func statusOf(out script.Outcome) hero.JobStatus {
+func statusOf(out script.RunResult) hero.JobStatus {
 	if out.OK {
 		return hero.JobFinished
 	}
@@ -250,7 +250,7 @@ func late(work context.Context) (context.Context, context.CancelFunc) {
 
 // end records the end of a run and removes the key, or only removes the key of a run that
 // is superseded.
-func (l *contextLoop) end(work context.Context, w redisdb.Work, to hero.JobStatus, result map[string]string, into string) {
+func (l *contextLoop) end(work context.Context, w redisdb.RunnerJob, to hero.JobStatus, result map[string]string, into string) {
 	work, cancel := late(work)
 	defer cancel()
 	ended := w.Job
@@ -272,7 +272,7 @@ func (l *contextLoop) end(work context.Context, w redisdb.Work, to hero.JobStatu
 }
 
 // drop queues a job again.
-func (l *contextLoop) drop(work context.Context, w redisdb.Work, into string, interrupted bool) {
+func (l *contextLoop) drop(work context.Context, w redisdb.RunnerJob, into string, interrupted bool) {
 	work, cancel := late(work)
 	defer cancel()
 	l.persist(work, "requeue "+w.Key(), func(ctx context.Context) error {
@@ -285,7 +285,7 @@ func (l *contextLoop) drop(work context.Context, w redisdb.Work, into string, in
 }
 
 // lost queues or ends a job whose runner died while it ran.
-func (l *contextLoop) lost(work context.Context, w redisdb.Work, into string) {
+func (l *contextLoop) lost(work context.Context, w redisdb.RunnerJob, into string) {
 	l.r.metrics.lost.Inc()
 	if retriable(w) {
 		l.Log.Warn("job of a runner that died is queued again", zap.String("job", w.Key()), zap.Uint32("died", w.Run.Runner), zap.Uint32("runs", w.Run.Number))

@@ -35,7 +35,7 @@ func LogKey(job string) string { return "edda:log:" + job }
 // logs writes a job's lines to Redis as they come, in batches.
 type logs struct {
 	l       *contextLoop
-	w       redisdb.Work
+	w       redisdb.RunnerJob
 	sent    int // lines in the message's log
 	work    context.Context
 	begun   sync.Once // starts run at the first line
@@ -47,7 +47,7 @@ type logs struct {
 	dropped int
 }
 
-func (l *contextLoop) logs(work context.Context, w redisdb.Work) *logs {
+func (l *contextLoop) logs(work context.Context, w redisdb.RunnerJob) *logs {
 	return &logs{l: l, w: w, work: work, ended: make(chan struct{})}
 }
 

@@ -97,7 +97,7 @@ func (m *metrics) waiting(context uint32, kind string, n int64) {
 }
 
 // class is the label of an error: one for all exit codes, one for all signals.
-func class(out script.Outcome) string {
+func class(out script.RunResult) string {
 	word, _, numbered := strings.Cut(out.Reason, " ")
 	if numbered && (word == "exit" || word == "signal") {
 		return word

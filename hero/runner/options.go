@@ -45,7 +45,7 @@ type Options struct {
 // Scripts runs scripts; a *script.Host does.
 type Scripts interface {
 	// Run runs a script to its end. The runner bounds concurrent calls.
-	Run(ctx context.Context, s script.Script) (script.Outcome, error)
+	Run(ctx context.Context, s script.Script) (script.RunResult, error)
 	// Types lists the script types that it runs.
 	Types() []string
 	// Sweep removes the processes and folders of an earlier process.

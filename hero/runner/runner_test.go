@@ -442,12 +442,12 @@ func TestAnEndFromElsewhereStays(t *testing.T) {
 func TestAnOlderAttemptRecordsNothing(t *testing.T) {
 	w := newWorld(t)
 	release := make(chan struct{})
-	w.start(20, stubScripts{run: func(ctx context.Context, s script.Script) (script.Outcome, error) {
+	w.start(20, stubScripts{run: func(ctx context.Context, s script.Script) (script.RunResult, error) {
 		if s.Env["N"] == "1" {
 			<-release
-			return script.Outcome{OK: true, Result: map[string]string{"output": "old"}}, nil
+			return script.RunResult{OK: true, Result: map[string]string{"output": "old"}}, nil
 		}
-		return script.Outcome{OK: true, Result: map[string]string{"output": "new"}}, nil
+		return script.RunResult{OK: true, Result: map[string]string{"output": "new"}}, nil
 	}}, Options{})
 	w.queue(hero.Job{ID: 1, FlowID: 9, Attempt: 1, Script: "x", EnvVars: map[string]string{"N": "1"}})
 	w.eventually("the first runs", func() bool { return w.status(1) == hero.JobStarted })
@@ -470,10 +470,10 @@ func TestAnOlderAttemptRecordsNothing(t *testing.T) {
 
 // stubScripts run nothing.
 type stubScripts struct {
-	run func(ctx context.Context, s script.Script) (script.Outcome, error)
+	run func(ctx context.Context, s script.Script) (script.RunResult, error)
 }
 
-func (s stubScripts) Run(ctx context.Context, sc script.Script) (script.Outcome, error) {
+func (s stubScripts) Run(ctx context.Context, sc script.Script) (script.RunResult, error) {
 	return s.run(ctx, sc)
 }
 func (s stubScripts) Types() []string     { return []string{"python"} }
@@ -484,7 +484,7 @@ func TestNoMoreRunThanMay(t *testing.T) {
 	var mu sync.Mutex
 	now, most := 0, 0
 	full := make(chan struct{}) // closed when as many run as may
-	scripts := stubScripts{run: func(context.Context, script.Script) (script.Outcome, error) {
+	scripts := stubScripts{run: func(context.Context, script.Script) (script.RunResult, error) {
 		mu.Lock()
 		now++
 		if most = max(most, now); now == 3 {
@@ -499,7 +499,7 @@ func TestNoMoreRunThanMay(t *testing.T) {
 		mu.Lock()
 		now--
 		mu.Unlock()
-		return script.Outcome{OK: true, Result: map[string]string{}}, nil
+		return script.RunResult{OK: true, Result: map[string]string{}}, nil
 	}}
 	const jobs = 60
 	for id := range uint32(jobs) {
@@ -519,9 +519,9 @@ func TestFirstInFirstOut(t *testing.T) {
 		w.queue(hero.Job{ID: id + 1, Script: "x"})
 	}
 	var order []string
-	w.start(20, stubScripts{run: func(_ context.Context, s script.Script) (script.Outcome, error) {
+	w.start(20, stubScripts{run: func(_ context.Context, s script.Script) (script.RunResult, error) {
 		order = append(order, s.ID) // one at a time
-		return script.Outcome{OK: true}, nil
+		return script.RunResult{OK: true}, nil
 	}}, Options{Concurrency: 1})
 	w.eventually("all are told", func() bool { return len(w.list(hero.MsgOut)) == 20 })
 	for i, id := range order {
@@ -569,11 +569,11 @@ func (w *world) lives(id uint32) bool {
 func TestAScriptThatCannotBeginWaits(t *testing.T) {
 	w := newWorld(t)
 	tries := 0
-	w.start(20, stubScripts{run: func(context.Context, script.Script) (script.Outcome, error) {
+	w.start(20, stubScripts{run: func(context.Context, script.Script) (script.RunResult, error) {
 		if tries++; tries == 1 {
-			return script.Outcome{}, errors.New("fork: resource temporarily unavailable")
+			return script.RunResult{}, errors.New("fork: resource temporarily unavailable")
 		}
-		return script.Outcome{OK: true, Result: map[string]string{"output": "later"}}, nil
+		return script.RunResult{OK: true, Result: map[string]string{"output": "later"}}, nil
 	}}, Options{Concurrency: 1})
 	w.queue(hero.Job{ID: 1, Script: "x"})
 	if j := w.ended(1); j.Result["output"] != "later" || tries != 2 {
@@ -603,8 +603,8 @@ func TestTwoProcessesAreNotOneRunner(t *testing.T) {
 	core, said := observer.New(zapcore.WarnLevel)
 	stop := w.start(20, newScripts(t, t.TempDir()), Options{})
 	w.eventually("the first lives", func() bool { return w.lives(20) })
-	w.start(20, stubScripts{run: func(context.Context, script.Script) (script.Outcome, error) {
-		return script.Outcome{OK: true, Result: map[string]string{"output": "second"}}, nil
+	w.start(20, stubScripts{run: func(context.Context, script.Script) (script.RunResult, error) {
+		return script.RunResult{OK: true, Result: map[string]string{"output": "second"}}, nil
 	}}, Options{Log: zap.New(core)})
 	w.eventually("the second waits", func() bool { return said.FilterMessage("runner waits to serve the context").Len() == 1 })
 	w.queue(hero.Job{ID: 1, Script: "print('first')"})

@@ -57,7 +57,7 @@ func readTaken(name string) (kind string, runner uint32, ok bool) {
 
 // inherit decides about one key of a dead runner.
 func (l *contextLoop) inherit(ctx context.Context, kind, from string, died uint32, key string) error {
-	var w redisdb.Work
+	var w redisdb.RunnerJob
 	caller, id, err := hero.ParseJobKey(key)
 	if err != nil {
 		err = edda.Classify(edda.Permanent, "%w", err)
@@ -153,7 +153,7 @@ func (l *contextLoop) watchOnce(ctx context.Context, watching *logthrottle.Throt
 	if len(all) == 0 {
 		return 0
 	}
-	runs := make([]redisdb.Work, len(all))
+	runs := make([]redisdb.RunnerJob, len(all))
 	for i, a := range all {
 		runs[i] = a.work
 	}

@@ -30,7 +30,7 @@ const remembered = 10_000
 type topic struct {
 	r       *Runner
 	rpc     *jsonrpc.Server
-	secrets access.Secrets[struct{}]
+	secrets access.SecretHashes[struct{}]
 
 	mu      sync.Mutex // guards what follows
 	work    context.Context
@@ -58,7 +58,7 @@ func (r *Runner) listen() error {
 	if r.o.Hub == nil {
 		return nil
 	}
-	t := &topic{r: r, secrets: access.Secrets[struct{}]{}, jobs: map[remoteID]*remote{}}
+	t := &topic{r: r, secrets: access.SecretHashes[struct{}]{}, jobs: map[remoteID]*remote{}}
 	for _, s := range r.o.Secrets {
 		t.secrets.Add(s, struct{}{})
 	}
@@ -169,7 +169,7 @@ func (t *topic) perform(ctx context.Context, id remoteID, j *remote) {
 		case errors.Is(context.Cause(ctx), script.ErrStopped):
 			why = script.Stopped
 		}
-		t.end(id, j, script.Outcome{Reason: why, Result: map[string]string{hero.ResultError: why}}, nil)
+		t.end(id, j, script.RunResult{Reason: why, Result: map[string]string{hero.ResultError: why}}, nil)
 		return
 	}
 	defer t.r.workers.Release()
@@ -177,7 +177,7 @@ func (t *topic) perform(ctx context.Context, id remoteID, j *remote) {
 	j.status, j.started = hero.JobStarted, time.Now()
 	t.mu.Unlock()
 	t.r.metrics.started(j.job.Executor)
-	var out script.Outcome
+	var out script.RunResult
 	var err error
 	for runs := uint32(1); ; runs++ {
 		out, err = t.r.scripts.Run(ctx, scriptOf(j.job, t.r.id))
@@ -194,7 +194,7 @@ func (t *topic) perform(ctx context.Context, id remoteID, j *remote) {
 }
 
 // end keeps the answer. It forgets an interrupted job, so that the job can be sent again.
-func (t *topic) end(id remoteID, j *remote, out script.Outcome, err error) {
+func (t *topic) end(id remoteID, j *remote, out script.RunResult, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer close(j.done)

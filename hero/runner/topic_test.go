@@ -23,7 +23,7 @@ import (
 type air struct {
 	t      *testing.T
 	caller *mycelium.Hub
-	runner mycelium.Destination
+	runner mycelium.Peer
 	hub    *mycelium.Hub
 }
 
@@ -46,7 +46,7 @@ func newAir(t *testing.T) *air {
 	var node *standin.Node
 	a.hub, node = hub("runner")
 	a.caller, _ = hub("caller")
-	a.runner = mycelium.Destination{PK: node.Key()}
+	a.runner = mycelium.Peer{PK: node.Key()}
 	return a
 }
 

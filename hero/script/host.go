@@ -55,13 +55,13 @@ func (h *Host) Types() []string {
 // of the host: ErrNoInterpreter, no room for its folder or the audit record, or no process.
 // Another host, or this one later, may run it. A script that no host would run is an
 // Outcome with the reason Refused.
-func (h *Host) Run(ctx context.Context, s Script) (Outcome, error) {
+func (h *Host) Run(ctx context.Context, s Script) (RunResult, error) {
 	if why := s.refused(h.options.Limits); why != "" {
 		return h.refuse(s, why)
 	}
 	interpreter, ok := h.options.Interpreters[s.Type]
 	if !ok {
-		return Outcome{}, fmt.Errorf("%w for %s scripts here: this host runs %v", ErrNoInterpreter, s.Type, h.Types())
+		return RunResult{}, fmt.Errorf("%w for %s scripts here: this host runs %v", ErrNoInterpreter, s.Type, h.Types())
 	}
 	if context.Cause(ctx) != nil {
 		return h.outcome(s, -1, "", verdict{reason: stopReason(ctx)}), nil
@@ -69,7 +69,7 @@ func (h *Host) Run(ctx context.Context, s Script) (Outcome, error) {
 	began := time.Now()
 	r, err := h.begin(s, interpreter)
 	if err != nil {
-		return Outcome{}, err
+		return RunResult{}, err
 	}
 	out, err := r.whole(ctx)
 	out.Took = time.Since(began)
@@ -80,16 +80,16 @@ func (h *Host) Run(ctx context.Context, s Script) (Outcome, error) {
 }
 
 // refuse records a script that is not started.
-func (h *Host) refuse(s Script, why string) (Outcome, error) {
+func (h *Host) refuse(s Script, why string) (RunResult, error) {
 	rec := h.record("refuse", "", s)
 	rec.Reason = why
 	return h.outcome(s, -1, "", verdict{Refused, why}), h.audit(rec)
 }
 
 // outcome makes the Outcome; v is the reason of a failure.
-func (h *Host) outcome(s Script, code int, output string, v verdict) Outcome {
+func (h *Host) outcome(s Script, code int, output string, v verdict) RunResult {
 	m := newMask(s, h.options.Secrets)
-	o := Outcome{OK: v.reason == "", Reason: v.reason, Detail: v.detail, Code: code, Output: output, Hash: s.hash()}
+	o := RunResult{OK: v.reason == "", Reason: v.reason, Detail: v.detail, Code: code, Output: output, Hash: s.hash()}
 	values, ok := object(output)
 	if !ok {
 		values = map[string]string{}

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Log is an open log file. When it exceeds its bound it becomes <name>.1, that <name>.2,
+// RotatedLog is an open log file. When it exceeds its bound it becomes <name>.1, that <name>.2,
 // and so on. Its methods must not be called concurrently.
-type Log struct {
+type RotatedLog struct {
 	root   *os.Root
 	name   string
 	bounds LogBounds
@@ -27,15 +27,15 @@ type Log struct {
 // OpenLog opens the log of that name in root for appending, and makes the folders above
 // it. The log owns root: Close closes it, and so does OpenLog when it fails. Prune does
 // not remove an open log.
-func OpenLog(root *os.Root, name string, bounds LogBounds) (*Log, error) {
-	l := &Log{root: root, name: name, bounds: bounds}
+func OpenLog(root *os.Root, name string, bounds LogBounds) (*RotatedLog, error) {
+	l := &RotatedLog{root: root, name: name, bounds: bounds}
 	if err := l.open(); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
 	return l, nil
 }
 
-func (l *Log) open() error {
+func (l *RotatedLog) open() error {
 	if dir := filepath.Dir(l.name); dir != "." {
 		if err := l.root.MkdirAll(dir, 0o700); err != nil {
 			return err
@@ -55,7 +55,7 @@ func (l *Log) open() error {
 
 // Write appends text. An error loses the text, and after a rotation that failed all that
 // follows.
-func (l *Log) Write(text string) error {
+func (l *RotatedLog) Write(text string) error {
 	if l.file != nil && over(l.size, l.bounds.Size) {
 		err := errors.Join(l.file.Close(), l.bounds.Rotate(l.root, l.name))
 		l.file = nil
@@ -78,7 +78,7 @@ func (l *Log) Write(text string) error {
 }
 
 // Close closes the log and its root.
-func (l *Log) Close() error {
+func (l *RotatedLog) Close() error {
 	var err error
 	if l.file != nil {
 		err = l.file.Close()

@@ -25,8 +25,8 @@ type run struct {
 	claim       *claim
 	mark        mark
 	folder      string
-	log         *Log
-	room        *room   // of a sandboxed run
+	log         *RotatedLog
+	room        *sandboxed   // of a sandboxed run
 	cgroup      *cgroup // nil where there is none
 	record      record
 
@@ -58,7 +58,7 @@ func (h *Host) begin(s Script, interpreter []string) (*run, error) {
 	if h.cgroups != nil {
 		if r.cgroup, err = h.cgroups.open(r.mark, h.options.Limits.wall()); err != nil {
 			err = fmt.Errorf("make cgroup: %w", err)
-			return nil, errors.Join(err, r.close(Outcome{}, err))
+			return nil, errors.Join(err, r.close(RunResult{}, err))
 		}
 	}
 	m, limit := newMask(s, h.options.Secrets), h.options.Limits.Output
@@ -110,7 +110,7 @@ func (r *run) line(stream, line string) {
 }
 
 // close removes everything that begin made, and records the end.
-func (r *run) close(out Outcome, failed error) error {
+func (r *run) close(out RunResult, failed error) error {
 	rec := r.record
 	rec.Time, rec.Event, rec.PID, rec.Millis = time.Now().UTC(), "end", r.pid, out.Took.Milliseconds()
 	rec.Exit, rec.Reason = &out.Code, out.Reason
@@ -130,7 +130,7 @@ func (r *run) close(out Outcome, failed error) error {
 // whole runs the process on a thread of its own. The kernel kills the process when the
 // thread that started it ends (Pdeathsig), which must be when the runner dies. The thread
 // of a sandbox stays in its namespaces, and ends with the goroutine.
-func (r *run) whole(ctx context.Context) (out Outcome, err error) {
+func (r *run) whole(ctx context.Context) (out RunResult, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -151,10 +151,10 @@ func (r *run) whole(ctx context.Context) (out Outcome, err error) {
 }
 
 // run starts the process, and returns when all processes of the run have ended.
-func (r *run) run(ctx context.Context) (Outcome, error) {
+func (r *run) run(ctx context.Context) (RunResult, error) {
 	p, err := r.start()
 	if err != nil {
-		return Outcome{}, fmt.Errorf("start %s: %w", r.interpreter[0], err)
+		return RunResult{}, fmt.Errorf("start %s: %w", r.interpreter[0], err)
 	}
 	var readers sync.WaitGroup
 	readers.Go(func() {
@@ -351,7 +351,7 @@ func (r *run) endAll() {
 }
 
 // verdict decides the outcome from how the process ended.
-func (r *run) verdict(failed error) Outcome {
+func (r *run) verdict(failed error) RunResult {
 	v, code := r.why, r.cmd.ProcessState.ExitCode()
 	if v.reason == "" {
 		select {

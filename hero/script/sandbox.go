@@ -61,15 +61,15 @@ func (s *Sandbox) own() error {
 	return nil
 }
 
-// room is the namespaces of one run. They last as long as their first process.
-type room struct {
+// sandboxed is the namespaces of one run. They last as long as their first process.
+type sandboxed struct {
 	first *exec.Cmd
 	stay  io.Closer // the first process ends when this is closed, or with us
 	tmp   *os.File  // its /tmp
 }
 
 // used is how many bytes of memory its /tmp takes.
-func (r *room) used() int64 {
+func (r *sandboxed) used() int64 {
 	var stat unix.Statfs_t
 	if r.tmp == nil || unix.Fstatfs(int(r.tmp.Fd()), &stat) != nil {
 		return 0
@@ -79,7 +79,7 @@ func (r *room) used() int64 {
 
 // enter puts the calling thread into namespaces of its own, for good. What it
 // starts from then on is in there.
-func (s *Sandbox) enter(l Limits, counted bool) (*room, error) {
+func (s *Sandbox) enter(l Limits, counted bool) (*sandboxed, error) {
 	f, err := sandboxFilter(counted)
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ const firstProcess = "mount -t proc proc /proc && echo ready && exec cat >/dev/n
 
 // open starts the first process. The others' ends do not matter to it, and it
 // cannot be ended by them.
-func open() (*room, error) {
+func open() (*sandboxed, error) {
 	cmd := exec.Command("/bin/sh", "-c", firstProcess)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -150,7 +150,7 @@ func open() (*room, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("first process: %w", err)
 	}
-	r := &room{first: cmd, stay: stay}
+	r := &sandboxed{first: cmd, stay: stay}
 	if line, err := bufio.NewReader(said).ReadString('\n'); line != "ready\n" {
 		r.close()
 		return nil, fmt.Errorf("first process: %q, %w: %s", line, err, wrong.String())
@@ -159,14 +159,14 @@ func open() (*room, error) {
 }
 
 // end has the kernel kill everything that is in there.
-func (r *room) end() {
+func (r *sandboxed) end() {
 	_ = r.stay.Close()
 	_ = r.first.Process.Kill()
 }
 
 // close ends everything and returns when nothing is left. The first process is
 // the last to go: it waits until all others have been waited for, by us, too.
-func (r *room) close() {
+func (r *sandboxed) close() {
 	r.end()
 	_ = r.first.Wait() // how it ends does not matter
 	if r.tmp != nil {

@@ -54,8 +54,8 @@ type Script struct {
 	Logs func(stream, line string)
 }
 
-// Outcome is what became of a run.
-type Outcome struct {
+// RunResult is what became of a run.
+type RunResult struct {
 	OK     bool
 	Reason string // why not: one of the constants, or exit and signal
 	Detail string // more about it, for people: the last line of stderr, or the limit
@@ -69,7 +69,7 @@ type Outcome struct {
 }
 
 // Why is the reason with its detail, or nothing.
-func (o Outcome) Why() string {
+func (o RunResult) Why() string {
 	if o.Detail == "" {
 		return o.Reason
 	}

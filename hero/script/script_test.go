@@ -53,7 +53,7 @@ func newHost(t *testing.T, change func(*Options)) *Host {
 }
 
 // run runs a Python script, and looks that no process of it is left.
-func runPython(t *testing.T, h *Host, s Script) Outcome {
+func runPython(t *testing.T, h *Host, s Script) RunResult {
 	t.Helper()
 	if s.Type == "" {
 		s.Type = "python"
@@ -208,7 +208,7 @@ def leave(keep):
 `
 
 // runUntil runs a script that is stopped when it writes the line "ready".
-func runUntil(t *testing.T, h *Host, s Script) Outcome {
+func runUntil(t *testing.T, h *Host, s Script) RunResult {
 	t.Helper()
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)

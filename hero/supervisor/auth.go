@@ -22,22 +22,22 @@ import (
 	"edda/internal/httpserver"
 )
 
-// Scope says what a key may do.
-type Scope string
+// Permission says what a key may do.
+type Permission string
 
 // An administrator may do everything, a registrar registers runners, a user runs jobs.
 const (
-	Admin     Scope = "admin"
-	Registrar Scope = "registrar"
-	User      Scope = "user"
+	Admin     Permission = "admin"
+	Registrar Permission = "registrar"
+	User      Permission = "user"
 )
 
-func (s Scope) covers(want Scope) bool { return s == Admin || s == want }
+func (s Permission) covers(want Permission) bool { return s == Admin || s == want }
 
-// Key describes the owner of a secret.
-type Key struct {
+// Credential describes the owner of a secret.
+type Credential struct {
 	Name      string `json:"name"`
-	Scope     Scope  `json:"scope"`
+	Scope     Permission  `json:"scope"`
 	CreatedAt string `json:"created_at,omitempty"`
 	// Contexts and Callers bound the jobs that the key is for; empty means any.
 	Contexts []uint32 `json:"contexts,omitempty"`
@@ -45,7 +45,7 @@ type Key struct {
 }
 
 // admits reports whether the key is for jobs of that caller in that context.
-func (k Key) admits(context, caller uint32) bool {
+func (k Credential) admits(context, caller uint32) bool {
 	return (len(k.Contexts) == 0 || slices.Contains(k.Contexts, context)) && (len(k.Callers) == 0 || slices.Contains(k.Callers, caller))
 }
 
@@ -61,11 +61,11 @@ func digest(secret string) string {
 }
 
 // configure collects the keys of the secrets in the options.
-func configure(o Options) access.Secrets[Key] {
-	out := access.Secrets[Key]{}
-	add := func(scope Scope, secrets []string) {
+func configure(o Options) access.SecretHashes[Credential] {
+	out := access.SecretHashes[Credential]{}
+	add := func(scope Permission, secrets []string) {
 		for i, s := range secrets {
-			out.Add(s, Key{Name: fmt.Sprintf("%s %d", scope, i+1), Scope: scope})
+			out.Add(s, Credential{Name: fmt.Sprintf("%s %d", scope, i+1), Scope: scope})
 		}
 	}
 	add(Admin, o.Admins)
@@ -95,19 +95,19 @@ func (s *Server) withBearer(ctx context.Context, r *http.Request) (context.Conte
 
 // allow checks that the secret has one of the scopes. Without a secret the request's token
 // counts.
-func (s *Server) allow(ctx context.Context, secret string, want ...Scope) (Key, error) {
+func (s *Server) allow(ctx context.Context, secret string, want ...Permission) (Credential, error) {
 	if secret == "" {
 		secret, _ = ctx.Value(bearer{}).(string)
 	}
 	if secret == "" {
-		return Key{}, refuse("give the secret as the parameter secret, or as Authorization: Bearer")
+		return Credential{}, refuse("give the secret as the parameter secret, or as Authorization: Bearer")
 	}
 	k, ok, err := s.key(ctx, secret)
 	switch {
 	case err != nil:
-		return Key{}, storage(err)
+		return Credential{}, storage(err)
 	case !ok:
-		return Key{}, refuse("the secret is not known here")
+		return Credential{}, refuse("the secret is not known here")
 	}
 	for _, scope := range want {
 		if k.Scope.covers(scope) {
@@ -115,23 +115,23 @@ func (s *Server) allow(ctx context.Context, secret string, want ...Scope) (Key, 
 			return k, nil
 		}
 	}
-	return Key{}, refuse(fmt.Sprintf("the secret's scope is %s, this needs %v", k.Scope, want))
+	return Credential{}, refuse(fmt.Sprintf("the secret's scope is %s, this needs %v", k.Scope, want))
 }
 
 // key finds the key of a secret: of the options, else of auth.create_key.
-func (s *Server) key(ctx context.Context, secret string) (Key, bool, error) {
+func (s *Server) key(ctx context.Context, secret string) (Credential, bool, error) {
 	if k, ok := s.secrets.Owner(secret); ok {
 		return k, true, nil
 	}
 	c, err := s.db.Client(0)
 	if err != nil {
-		return Key{}, false, err
+		return Credential{}, false, err
 	}
 	raw, err := c.HGet(ctx, keysHash, digest(secret)).Bytes()
 	if errors.Is(err, redis.Nil) {
-		return Key{}, false, nil
+		return Credential{}, false, nil
 	}
-	var k Key
+	var k Credential
 	if err == nil {
 		err = json.Unmarshal(raw, &k)
 	}
@@ -145,7 +145,7 @@ type verifyParams struct {
 type verified struct {
 	Valid bool   `json:"valid"`
 	Name  string `json:"name"`
-	Scope Scope  `json:"scope"`
+	Scope Permission  `json:"scope"`
 }
 
 func (s *Server) verify(ctx context.Context, p verifyParams) (verified, error) {
@@ -159,7 +159,7 @@ func (s *Server) verify(ctx context.Context, p verifyParams) (verified, error) {
 type createKeyParams struct {
 	AdminKey string `json:"admin_key,omitempty"`
 	Name     string `json:"name"`
-	Scope    Scope  `json:"scope"`
+	Scope    Permission  `json:"scope"`
 	// Contexts and Callers bind a key of the scope user; left out, it is for any.
 	Contexts []ID `json:"contexts,omitempty"`
 	Callers  []ID `json:"callers,omitempty"`
@@ -169,7 +169,7 @@ type createKeyParams struct {
 type newKey struct {
 	Key       string `json:"key"`
 	Name      string `json:"name"`
-	Scope     Scope  `json:"scope"`
+	Scope     Permission  `json:"scope"`
 	CreatedAt string `json:"created_at"`
 }
 
@@ -184,7 +184,7 @@ func (s *Server) createKey(ctx context.Context, p createKeyParams) (newKey, erro
 		return newKey{}, invalid("scope: %.40q is none: want admin, registrar or user", p.Scope)
 	}
 	secret := rand.Text()
-	k := Key{Name: p.Name, Scope: p.Scope, CreatedAt: time.Now().UTC().Format(time.RFC3339)}
+	k := Credential{Name: p.Name, Scope: p.Scope, CreatedAt: time.Now().UTC().Format(time.RFC3339)}
 	var err error
 	if k.Contexts, err = allNumbered("contexts", p.Contexts, contextWords); err == nil {
 		k.Callers, err = allNumbered("callers", p.Callers, callerWords)
@@ -210,12 +210,12 @@ func (s *Server) createKey(ctx context.Context, p createKeyParams) (newKey, erro
 }
 
 // listKeys lists the keys of auth.create_key, without their secrets.
-func (s *Server) listKeys(ctx context.Context, p adminParams) ([]Key, error) {
+func (s *Server) listKeys(ctx context.Context, p adminParams) ([]Credential, error) {
 	all, err := s.keys(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	return append([]Key{}, slices.SortedFunc(maps.Values(all), func(a, b Key) int { return strings.Compare(a.Name+a.CreatedAt, b.Name+b.CreatedAt) })...), nil
+	return append([]Credential{}, slices.SortedFunc(maps.Values(all), func(a, b Credential) int { return strings.Compare(a.Name+a.CreatedAt, b.Name+b.CreatedAt) })...), nil
 }
 
 // removeKey deletes every key of the name; true where there was one.
@@ -250,7 +250,7 @@ type adminParams struct {
 	Name     string `json:"name,omitempty"`
 }
 
-func (s *Server) keys(ctx context.Context, p adminParams) (map[string]Key, error) {
+func (s *Server) keys(ctx context.Context, p adminParams) (map[string]Credential, error) {
 	if _, err := s.allow(ctx, cmp.Or(p.AdminKey, p.Secret), Admin); err != nil {
 		return nil, err
 	}
@@ -262,9 +262,9 @@ func (s *Server) keys(ctx context.Context, p adminParams) (map[string]Key, error
 	if err != nil {
 		return nil, storage(s.db.Explain("read the keys", 0, err))
 	}
-	out := map[string]Key{}
+	out := map[string]Credential{}
 	for digest, text := range raw {
-		var k Key
+		var k Credential
 		if err := json.Unmarshal([]byte(text), &k); err != nil {
 			return nil, storage(fmt.Errorf("%s: a key cannot be read: %w", keysHash, err))
 		}

@@ -356,13 +356,13 @@ func (m mesh) Resume(context.Context, mycelium.Call, bool) ([]byte, error) {
 	return nil, mycelium.ErrNoReply
 }
 
-func (m mesh) Call(_ context.Context, _ mycelium.Destination, _ string, _ []byte, _ string, o mycelium.CallOptions) ([]byte, error) {
+func (m mesh) Call(_ context.Context, _ mycelium.Peer, _ string, _ []byte, _ string, o mycelium.CallOptions) ([]byte, error) {
 	return m(o)
 }
 
 func TestWhatMyceliumTellsMeans(t *testing.T) {
 	for said, want := range map[error]error{mycelium.ErrAborted: ErrUnsent, mycelium.ErrUnsent: ErrUnsent, mycelium.ErrRefused: ErrUndeliverable, context.DeadlineExceeded: ErrUnsure} {
-		c := NewClient(Mycelium(mesh(func(mycelium.CallOptions) ([]byte, error) { return nil, said }), mycelium.Destination{}, "t"), "", "t")
+		c := NewClient(Mycelium(mesh(func(mycelium.CallOptions) ([]byte, error) { return nil, said }), mycelium.Peer{}, "t"), "", "t")
 		if _, _, err := c.Run(t.Context(), c.NewID(), hero.Job{}, nil); !errors.Is(err, want) {
 			t.Errorf("%v is %v", said, err)
 		}
@@ -372,7 +372,7 @@ func TestWhatMyceliumTellsMeans(t *testing.T) {
 		o.Observe(mycelium.StateSending, "m1")
 		o.Observe(mycelium.StateRead, "m1")
 		return []byte(`{"jsonrpc":"2.0","id":"t.1","result":{"error":"bad"}}`), nil
-	}), mycelium.Destination{}, "t"), "", "t")
+	}), mycelium.Peer{}, "t"), "", "t")
 	status, result, err := c.Run(t.Context(), c.NewID(), hero.Job{}, func(p Progress) { seen = append(seen, p) })
 	if err != nil || status != hero.JobError || result["error"] != "bad" {
 		t.Errorf("%s %v %v", status, result, err)
@@ -389,7 +389,7 @@ func TestAStatusDoesNotGoBackWhereMyceliumForgetsTheMessage(t *testing.T) {
 			o.Observe(s, "m1")
 		}
 		return nil, mycelium.ErrAborted
-	}), mycelium.Destination{}, "t"), "", "t")
+	}), mycelium.Peer{}, "t"), "", "t")
 	_, _, _ = c.Run(t.Context(), c.NewID(), hero.Job{}, func(p Progress) { seen = append(seen, p) })
 	want := []Progress{{"m1", hero.TransportQueued, false}, {"m1", hero.TransportDelivered, false}, {"m1", hero.TransportRead, true}}
 	if !reflect.DeepEqual(seen, want) {

@@ -23,7 +23,7 @@ const (
 // caller that disconnects ends the wait and not the job; a repeated call waits again.
 func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 	for looks := (backoff.Exponential{First: firstLook, Most: lastLook}); ; {
-		now, err := s.load(ctx, address{j.ContextID, j.CallerID, j.ID})
+		now, err := s.load(ctx, jobAddress{j.ContextID, j.CallerID, j.ID})
 		if err == nil && !now.Status.Ended() {
 			if until, why := s.until(now); time.Now().After(until) {
 				now, err = s.end(ctx, now, why)
@@ -51,7 +51,7 @@ func (s *Server) end(ctx context.Context, j hero.Job, why string) (hero.Job, err
 	if !errors.Is(err, redisdb.ErrIllegal) {
 		return hero.Job{}, failed(err, "job %d", j.ID)
 	}
-	return s.load(ctx, address{j.ContextID, j.CallerID, j.ID})
+	return s.load(ctx, jobAddress{j.ContextID, j.CallerID, j.ID})
 }
 
 // start queues a job that was stored.

@@ -34,10 +34,10 @@ func aboutJob[R any](s *Server, do func(context.Context, hero.Job) (R, error)) f
 	}
 }
 
-// address names a job in Redis.
-type address struct{ context, caller, id uint32 }
+// jobAddress names a job in Redis.
+type jobAddress struct{ context, caller, id uint32 }
 
-func (s *Server) load(ctx context.Context, at address) (hero.Job, error) {
+func (s *Server) load(ctx context.Context, at jobAddress) (hero.Job, error) {
 	j, err := s.db.Job(ctx, at.context, at.caller, at.id)
 	if err != nil {
 		return hero.Job{}, failed(err, "job %d of caller %d in context %d", at.id, at.caller, at.context)
@@ -46,14 +46,14 @@ func (s *Server) load(ctx context.Context, at address) (hero.Job, error) {
 }
 
 // find finds the job's address, and returns its name where the query has one.
-func (s *Server) find(ctx context.Context, p hero.JobQuery, k Key) (at address, name string, err error) {
+func (s *Server) find(ctx context.Context, p hero.JobQuery, k Credential) (at jobAddress, name string, err error) {
 	want, name, err := addressOf(p)
 	if err != nil {
-		return address{}, "", invalid("%v", err)
+		return jobAddress{}, "", invalid("%v", err)
 	}
 	if want.context != 0 && want.caller != 0 {
 		if !k.admits(want.context, want.caller) {
-			return address{}, "", notFound("no job %d that the secret is for", want.id)
+			return jobAddress{}, "", notFound("no job %d that the secret is for", want.id)
 		}
 		return want, name, nil
 	}
@@ -61,27 +61,27 @@ func (s *Server) find(ctx context.Context, p hero.JobQuery, k Key) (at address, 
 	if want.context == 0 {
 		contexts, err = s.db.Contexts(ctx)
 	}
-	var found []address
+	var found []jobAddress
 	if err == nil {
 		found, err = s.candidates(ctx, contexts, want)
 	}
-	found = slices.DeleteFunc(found, func(a address) bool { return !k.admits(a.context, a.caller) })
+	found = slices.DeleteFunc(found, func(a jobAddress) bool { return !k.admits(a.context, a.caller) })
 	switch {
 	case err != nil:
-		return address{}, "", storage(err)
+		return jobAddress{}, "", storage(err)
 	case len(found) == 0:
-		return address{}, "", notFound("no job %d", want.id)
+		return jobAddress{}, "", notFound("no job %d", want.id)
 	case len(found) > 1:
-		return address{}, "", invalid("%d jobs have the id %d: give context_id and caller_id", len(found), want.id)
+		return jobAddress{}, "", invalid("%d jobs have the id %d: give context_id and caller_id", len(found), want.id)
 	}
 	return found[0], name, nil
 }
 
 // addressOf reads the address in a query; a context or caller that it leaves out is 0.
-func addressOf(p hero.JobQuery) (at address, name string, err error) {
+func addressOf(p hero.JobQuery) (at jobAddress, name string, err error) {
 	id := cmp.Or(p.JobID, p.ID)
 	if id == "" {
-		return address{}, "", fmt.Errorf("job_id is missing")
+		return jobAddress{}, "", fmt.Errorf("job_id is missing")
 	}
 	if at.id, name, err = jobNumber("job_id", id); err == nil && p.CallerID != "" {
 		at.caller, err = numbered("caller_id", p.CallerID, callerWords)
@@ -94,8 +94,8 @@ func addressOf(p hero.JobQuery) (at address, name string, err error) {
 
 // candidates looks the id up in the contexts' indexes, which hold every job that this
 // supervisor got.
-func (s *Server) candidates(ctx context.Context, contexts []uint32, want address) ([]address, error) {
-	var out []address
+func (s *Server) candidates(ctx context.Context, contexts []uint32, want jobAddress) ([]jobAddress, error) {
+	var out []jobAddress
 	for _, c := range contexts {
 		db, err := s.db.Client(c)
 		if err != nil {
@@ -109,7 +109,7 @@ func (s *Server) candidates(ctx context.Context, contexts []uint32, want address
 		for _, caller := range callers {
 			n, err := strconv.ParseUint(caller, 10, 32)
 			if err == nil && (want.caller == 0 || want.caller == uint32(n)) {
-				out = append(out, address{c, uint32(n), want.id})
+				out = append(out, jobAddress{c, uint32(n), want.id})
 			}
 		}
 	}

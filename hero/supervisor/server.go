@@ -21,7 +21,7 @@ import (
 type Server struct {
 	db      *redisdb.DB
 	o       Options
-	secrets access.Secrets[Key]
+	secrets access.SecretHashes[Credential]
 	rpc     *jsonrpc.Server
 }
 

@@ -81,18 +81,18 @@ func (h *overHTTP) Carry(ctx context.Context, request []byte, _ string, seen fun
 // Caller makes calls over Mycelium; *mycelium.Hub is one. The methods are as its own, and
 // may be used from many goroutines.
 type Caller interface {
-	Call(ctx context.Context, dst mycelium.Destination, topic string, payload []byte, id string, o mycelium.CallOptions) ([]byte, error)
+	Call(ctx context.Context, dst mycelium.Peer, topic string, payload []byte, id string, o mycelium.CallOptions) ([]byte, error)
 	Resume(ctx context.Context, c mycelium.Call, only bool) ([]byte, error)
 }
 
 // Mycelium carries requests to the supervisor that listens there on the topic.
-func Mycelium(over Caller, to mycelium.Destination, topic string) Transport {
+func Mycelium(over Caller, to mycelium.Peer, topic string) Transport {
 	return &overMycelium{over: over, to: to, topic: topic}
 }
 
 type overMycelium struct {
 	over  Caller
-	to    mycelium.Destination
+	to    mycelium.Peer
 	topic string
 }
 

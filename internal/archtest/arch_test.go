@@ -36,7 +36,7 @@ func TestEveryRoomOfTheMapExists(t *testing.T) {
 	}
 }
 
-func readRooms(t *testing.T) map[string]room {
+func readRooms(t *testing.T) map[string]rule {
 	t.Helper()
 	page, err := os.ReadFile(root + "/ARCHITECTURE.md")
 	if err != nil {
@@ -49,7 +49,7 @@ func readRooms(t *testing.T) map[string]room {
 	return rooms
 }
 
-func complaints(rooms map[string]room, files []file) []string {
+func complaints(rooms map[string]rule, files []file) []string {
 	var out []string
 	packages := map[string][]file{}
 	for _, f := range files {

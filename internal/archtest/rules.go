@@ -32,7 +32,7 @@ func clocks() []string {
 }
 
 // importComplaints lists imports that the table does not grant.
-func importComplaints(rooms map[string]room, f file) []string {
+func importComplaints(rooms map[string]rule, f file) []string {
 	if f.test {
 		return nil // a test may look at its neighbours; the compiler refuses cycles
 	}

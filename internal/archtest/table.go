@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// room is one row of the table.
-type room struct {
+// rule is one row of the table.
+type rule struct {
 	name    string   // "saga"; the root is "edda"
 	imports []string // rooms it may import
 	all     bool     // may import everything
 }
 
 // readTable reads the rows of the table that is headed "room".
-func readTable(page string) (map[string]room, error) {
-	rooms := map[string]room{}
+func readTable(page string) (map[string]rule, error) {
+	rooms := map[string]rule{}
 	inside := false
 	for line := range strings.Lines(page) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
@@ -40,16 +40,16 @@ func readTable(page string) (map[string]room, error) {
 	return rooms, nil
 }
 
-func readRow(cells []string) (room, error) {
+func readRow(cells []string) (rule, error) {
 	if len(cells) != 3 {
-		return room{}, fmt.Errorf("want 3 cells, have %d", len(cells))
+		return rule{}, fmt.Errorf("want 3 cells, have %d", len(cells))
 	}
 	_, rest, _ := strings.Cut(cells[0], "`")
 	name, _, ok := strings.Cut(rest, "`")
 	if !ok {
-		return room{}, fmt.Errorf("the room's name is not in backquotes")
+		return rule{}, fmt.Errorf("the room's name is not in backquotes")
 	}
-	r := room{name: strings.TrimSuffix(name, "/")}
+	r := rule{name: strings.TrimSuffix(name, "/")}
 	for word := range strings.SplitSeq(cells[2], ",") {
 		switch word = strings.TrimSpace(word); word {
 		case "", "none":
@@ -64,7 +64,7 @@ func readRow(cells []string) (room, error) {
 
 // roomOf finds the room of a package by its path within the module: the
 // longest name in the table that the path is or lies under.
-func roomOf(rooms map[string]room, path string) (room, bool) {
+func roomOf(rooms map[string]rule, path string) (rule, bool) {
 	if path == "" {
 		path = "edda"
 	}
@@ -74,14 +74,14 @@ func roomOf(rooms map[string]room, path string) (room, bool) {
 		}
 		i := strings.LastIndexByte(path, '/')
 		if i < 0 {
-			return room{}, false
+			return rule{}, false
 		}
 		path = path[:i]
 	}
 }
 
 // may tells whether a room may import another; its own packages it always may.
-func (r room) may(other room) bool {
+func (r rule) may(other rule) bool {
 	if r.all || r.name == other.name {
 		return true
 	}

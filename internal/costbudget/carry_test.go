@@ -42,8 +42,8 @@ func relay(tb testing.TB, n int) (func(), *books) {
 		}
 		commit(tb, db, c)
 	}
-	lane := outbox.Lane{Name: "all", Kinds: []edda.WorkKind{edda.WorkCommand}, Destination: taker{}, Batch: n, Parallel: 1}
-	r, err := outbox.New(db, outbox.Options{Lanes: []outbox.Lane{lane}})
+	lane := outbox.Route{Name: "all", Kinds: []edda.WorkKind{edda.WorkCommand}, Destination: taker{}, Batch: n, Parallel: 1}
+	r, err := outbox.New(db, outbox.Options{Routes: []outbox.Route{lane}})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func (d desk) Fetch(ctx context.Context, _ string, _ int, _ time.Duration) ([]ef
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-d.in:
-		return []effects.Delivery{&effecttest.Delivery{C: c}}, nil
+		return []effects.Delivery{&effecttest.FakeDelivery{C: c}}, nil
 	}
 }
 

@@ -67,7 +67,7 @@ func program(tb testing.TB) *saga.Set {
 func effect(tb testing.TB, name string) *effects.Effect {
 	tb.Helper()
 	for _, m := range parse(tb).Effects {
-		e, problems := effects.Compile(m, map[string]effects.Kind{"http": httpeffect.Kind()})
+		e, problems := effects.Compile(m, map[string]effects.ProviderKind{"http": httpeffect.Kind()})
 		if problems.Failed() {
 			tb.Fatal(problems)
 		}

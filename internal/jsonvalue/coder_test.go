@@ -18,7 +18,7 @@ import (
 func known() []any {
 	return []any{
 		&edda.Key{}, &edda.Event{}, &edda.Checkpoint{}, &edda.Mark{}, &edda.Work{}, &edda.Claim{}, &edda.Output{}, &edda.Entry{}, &edda.Instance{}, &edda.Cell{},
-		&edda.Step{}, &edda.Group{}, &edda.Frame{}, &edda.Undo{}, &edda.Timer{}, &edda.Thread{}, &edda.Position{}, &edda.Scope{}, &edda.Incident{},
+		&edda.Step{}, &edda.EachRound{}, &edda.Frame{}, &edda.Undo{}, &edda.Timer{}, &edda.Thread{}, &edda.SeqPosition{}, &edda.Scope{}, &edda.Incident{},
 		&map[string]json.RawMessage{},
 	}
 }

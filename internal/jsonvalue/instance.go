@@ -67,7 +67,7 @@ func step(c *Coder, v *edda.Step) {
 	c.TrueIf("revoked", &v.Revoked)
 }
 
-func group(c *Coder, v *edda.Group) {
+func group(c *Coder, v *edda.EachRound) {
 	c.Text("id", &v.ID)
 	c.Int("total", &v.Total)
 }
@@ -122,7 +122,7 @@ func thread(c *Coder, v *edda.Thread) {
 	c.TrueIf("late", &v.Late)
 }
 
-func position(c *Coder, v *edda.Position) {
+func position(c *Coder, v *edda.SeqPosition) {
 	c.Text("seq", &v.Seq)
 	c.Int("next", &v.Next)
 }

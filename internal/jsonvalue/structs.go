@@ -42,7 +42,7 @@ func (c *Coder) partOfInstance(v any) {
 	switch v := v.(type) {
 	case *edda.Step:
 		step(c, v)
-	case *edda.Group:
+	case *edda.EachRound:
 		group(c, v)
 	case *edda.Frame:
 		frame(c, v)
@@ -52,7 +52,7 @@ func (c *Coder) partOfInstance(v any) {
 		timer(c, v)
 	case *edda.Thread:
 		thread(c, v)
-	case *edda.Position:
+	case *edda.SeqPosition:
 		position(c, v)
 	case *edda.Scope:
 		scope(c, v)
@@ -68,7 +68,7 @@ func known(v any) bool {
 	switch v.(type) {
 	case *map[string]json.RawMessage,
 		*edda.Key, *edda.Event, *edda.Checkpoint, *edda.Mark, *edda.Work, *edda.Claim, *edda.Output, *edda.Entry, *edda.Instance, *edda.Cell, *edda.Part, Object,
-		*edda.Step, *edda.Group, *edda.Frame, *edda.Undo, *edda.Timer, *edda.Thread, *edda.Position, *edda.Scope, *edda.Incident:
+		*edda.Step, *edda.EachRound, *edda.Frame, *edda.Undo, *edda.Timer, *edda.Thread, *edda.SeqPosition, *edda.Scope, *edda.Incident:
 		return true
 	}
 	return false

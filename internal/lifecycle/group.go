@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Part is one long-running part of a process.
-type Part struct {
+// Component is one long-running part of a process.
+type Component struct {
 	Name  string
 	Stage Stage
 	// Run works until ctx ends, finishes its current work and returns. If Run
@@ -47,7 +47,7 @@ type Options struct {
 	// Limit overrides the time limit of each stage.
 	Limit func(Stage) time.Duration
 	// Stopped is called for every stopped part, in order.
-	Stopped func(part Part, took time.Duration, err error)
+	Stopped func(part Component, took time.Duration, err error)
 }
 
 // Group starts and stops the parts of one process.
@@ -71,7 +71,7 @@ type Progress struct {
 }
 
 type running struct {
-	Part
+	Component
 	cancel context.CancelFunc
 	done   chan struct{} // closed when Run has returned
 	// err is the error of Run. cause is set if it stopped the process. Read both
@@ -81,16 +81,16 @@ type running struct {
 }
 
 // New makes a group of parts; nothing starts before Run.
-func New(o Options, parts ...Part) *Group {
+func New(o Options, parts ...Component) *Group {
 	if o.Limit == nil {
 		o.Limit = Stage.limit
 	}
 	if o.Stopped == nil {
-		o.Stopped = func(Part, time.Duration, error) {}
+		o.Stopped = func(Component, time.Duration, error) {}
 	}
 	g := &Group{options: o, failed: make(chan error, 1), stop: make(chan struct{})}
 	for _, p := range parts {
-		g.parts = append(g.parts, &running{Part: p})
+		g.parts = append(g.parts, &running{Component: p})
 	}
 	return g
 }
@@ -325,7 +325,7 @@ func (g *Group) note(s Stage, parts []*running) {
 }
 
 func (g *Group) stopped(r *running, took time.Duration, err error) {
-	g.options.Stopped(r.Part, took, err)
+	g.options.Stopped(r.Component, took, err)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.progress.Stopped = append(g.progress.Stopped, r.Name)

@@ -28,8 +28,8 @@ func (b *book) String() string {
 	return strings.Join(b.lines, " ")
 }
 
-func (b *book) part(name string, s Stage) Part {
-	return Part{Name: name, Stage: s,
+func (b *book) part(name string, s Stage) Component {
+	return Component{Name: name, Stage: s,
 		Run: func(ctx context.Context) error {
 			<-ctx.Done()
 			b.add("-" + name)
@@ -39,8 +39,8 @@ func (b *book) part(name string, s Stage) Part {
 	}
 }
 
-func house(b *book) []Part {
-	return []Part{
+func house(b *book) []Component {
+	return []Component{
 		b.part("http", HTTP), b.part("engine", Intake), b.part("store", Store),
 		b.part("relay", Flush), b.part("nats", Connections), b.part("effects", InFlight),
 	}
@@ -80,7 +80,7 @@ func TestFailureOfOnePartStopsAllAndIsTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b book
 		boom := errors.New("boom")
-		bad := Part{Name: "bad", Stage: Connections, Run: func(context.Context) error {
+		bad := Component{Name: "bad", Stage: Connections, Run: func(context.Context) error {
 			time.Sleep(time.Minute)
 			return boom
 		}}
@@ -99,7 +99,7 @@ func TestFailureOfOnePartStopsAllAndIsTheCause(t *testing.T) {
 
 func TestPartThatEndsByItselfIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		err := New(Options{}, Part{Name: "engine", Run: func(context.Context) error { return nil }}).Run(t.Context())
+		err := New(Options{}, Component{Name: "engine", Run: func(context.Context) error { return nil }}).Run(t.Context())
 		if err == nil || err.Error() != "engine ended by itself" {
 			t.Errorf("err = %v", err)
 		}
@@ -109,7 +109,7 @@ func TestPartThatEndsByItselfIsAFailure(t *testing.T) {
 func TestPanicIsCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b book
-		bad := Part{Name: "bad", Run: func(context.Context) error { panic("no way") }}
+		bad := Component{Name: "bad", Run: func(context.Context) error { panic("no way") }}
 		err := New(Options{}, append(house(&b), bad)...).Run(t.Context())
 		var p *Panic
 		if !errors.As(err, &p) || p.Value != "no way" || !strings.Contains(string(p.Stack), "group_test.go") {
@@ -140,7 +140,7 @@ func TestNoStageWaitsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b book
 		release := make(chan struct{})
-		deaf := Part{Name: "deaf", Stage: InFlight, Run: func(context.Context) error { <-release; return nil }}
+		deaf := Component{Name: "deaf", Stage: InFlight, Run: func(context.Context) error { <-release; return nil }}
 		slow := b.part("slow", Flush)
 		slow.Finish = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		g := New(Options{}, deaf, slow, b.part("store", Store))
@@ -177,7 +177,7 @@ func TestProgressNamesStageAndParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b book
 		release := make(chan struct{})
-		slow := Part{Name: "effects", Stage: InFlight, Run: func(ctx context.Context) error {
+		slow := Component{Name: "effects", Stage: InFlight, Run: func(ctx context.Context) error {
 			<-ctx.Done()
 			<-release
 			return nil

@@ -28,7 +28,7 @@ const maxBackup = time.Hour
 // for concurrent use. A stop of the process cancels its calls.
 type Maintenance struct {
 	db     *store.DB
-	keeper *retention.Keeper
+	sweeper *retention.Sweeper
 	copies sync.Mutex // held by the backup of the whole store: one at a time
 	// tenantCopies is held by the backup of a tenant: one at a time.
 	tenantCopies sync.Mutex
@@ -45,14 +45,14 @@ type Maintenance struct {
 func NewMaintenance(db *store.DB, settings func() (retention.Settings, error), log *zap.Logger, metrics prometheus.Registerer) (*Maintenance, error) {
 	m := &Maintenance{db: db, cancel: map[int]context.CancelFunc{}}
 	var err error
-	m.keeper, err = retention.New(db, settings, retention.Options{Log: log, Metrics: metrics})
+	m.sweeper, err = retention.New(db, settings, retention.Options{Log: log, Metrics: metrics})
 	return m, err
 }
 
 // Run removes expired rows until ctx ends. Then it cancels the calls in flight and waits
 // for them.
 func (m *Maintenance) Run(ctx context.Context) error {
-	err := m.keeper.Run(ctx)
+	err := m.sweeper.Run(ctx)
 	m.mu.Lock()
 	m.ended = true
 	for _, cancel := range m.cancel {
@@ -111,7 +111,7 @@ func (m *Maintenance) Audit(ctx context.Context, who server.Operator, verb, deta
 func (m *Maintenance) Collect(ctx context.Context, q server.Collect, tell func(any)) (retention.Report, error) {
 	return during(ctx, m, func(ctx context.Context) (retention.Report, error) {
 		audit := auditEntry(q.Operator, "gc", "")
-		return m.keeper.Collect(ctx, retention.Request{
+		return m.sweeper.Collect(ctx, retention.Request{
 			DryRun: q.DryRun, TrustClock: q.TrustClock, Audit: &audit, Tell: func(r retention.Report) { tell(r.String()) },
 		})
 	})

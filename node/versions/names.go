@@ -15,7 +15,7 @@ const shownHash = 8
 type Names map[Text]string
 
 // Names names later texts of a version, which exist in edda dev: N+dev.<hash>.
-func (k *Keeper) Names() (Names, error) {
+func (k *Texts) Names() (Names, error) {
 	kept, err := k.kept()
 	return namesOf(kept), err
 }

@@ -28,22 +28,22 @@ type Text struct {
 // TextOf returns the text of a program.
 func TextOf(p *saga.Program) Text { return Text{p.Saga(), p.Version(), p.Hash()} }
 
-// Keeper keeps the texts of sagas in a store.
-type Keeper struct {
+// Texts keeps the texts of sagas in a store.
+type Texts struct {
 	db      *store.DB
 	rewrite bool
 	log     *zap.Logger
 }
 
-// New makes the keeper of a store. With rewrite a version may change its text.
-func New(db *store.DB, rewrite bool, log *zap.Logger) *Keeper {
-	return &Keeper{db, rewrite, log}
+// New makes the texts of a store. With rewrite a version may change its text.
+func New(db *store.DB, rewrite bool, log *zap.Logger) *Texts {
+	return &Texts{db, rewrite, log}
 }
 
 // Compose builds the set of the loaded sagas and the stored versions that are in use. Until
 // the set is installed, instances start on running, which may be nil. Problems are versions
 // whose text has changed; then there is no set.
-func (k *Keeper) Compose(running *saga.Set, programs []*saga.Program) (*saga.Set, manifests.Problems, error) {
+func (k *Texts) Compose(running *saga.Set, programs []*saga.Program) (*saga.Set, manifests.Problems, error) {
 	kept, err := k.kept()
 	if err != nil {
 		return nil, nil, err
@@ -65,7 +65,7 @@ func (k *Keeper) Compose(running *saga.Set, programs []*saga.Program) (*saga.Set
 	return set, nil, nil
 }
 
-func (k *Keeper) kept() ([]edda.Manifest, error) {
+func (k *Texts) kept() ([]edda.Manifest, error) {
 	kept, err := k.db.Manifests()
 	if err != nil {
 		return nil, fmt.Errorf("read the kept manifests: %w", err)
@@ -74,7 +74,7 @@ func (k *Keeper) kept() ([]edda.Manifest, error) {
 }
 
 // changed reports versions whose text differs from the stored text.
-func (k *Keeper) changed(programs []*saga.Program, kept []edda.Manifest) manifests.Problems {
+func (k *Texts) changed(programs []*saga.Program, kept []edda.Manifest) manifests.Problems {
 	if k.rewrite {
 		return nil
 	}
@@ -102,7 +102,7 @@ func newest(saga string, kept []edda.Manifest) int {
 }
 
 // Keep stores missing texts, and marks texts as used that were idle.
-func (k *Keeper) Keep(ctx context.Context, programs []*saga.Program) error {
+func (k *Texts) Keep(ctx context.Context, programs []*saga.Program) error {
 	kept, err := k.kept()
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (k *Keeper) Keep(ctx context.Context, programs []*saga.Program) error {
 func textOf(m edda.Manifest) Text { return Text{m.Saga, m.Version, m.Hash} }
 
 // older compiles the stored texts that unfinished instances use, except the loaded ones.
-func (k *Keeper) older(running *saga.Set, programs []*saga.Program, kept []edda.Manifest) ([]*saga.Program, error) {
+func (k *Texts) older(running *saga.Set, programs []*saga.Program, kept []edda.Manifest) ([]*saga.Program, error) {
 	needed, err := k.needed(running, programs, kept)
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (k *Keeper) older(running *saga.Set, programs []*saga.Program, kept []edda.
 // needed lists the texts that unfinished instances use, and those on which instances may
 // start during the scan. It scans instances only of a version with several texts, which
 // exists only in edda dev, because there may be very many instances.
-func (k *Keeper) needed(running *saga.Set, programs []*saga.Program, kept []edda.Manifest) (map[Text]bool, error) {
+func (k *Texts) needed(running *saga.Set, programs []*saga.Program, kept []edda.Manifest) (map[Text]bool, error) {
 	needed, only := Starting(running), onlyTexts(programs, kept)
 	seen := map[store.Query]bool{}
 	for _, c := range k.db.Counts() {
@@ -226,7 +226,7 @@ func Starting(set *saga.Set) map[Text]bool {
 // pageSize is how many instances scan reads at once.
 const pageSize = 1000
 
-func (k *Keeper) scan(q store.Query, needed map[Text]bool) error {
+func (k *Texts) scan(q store.Query, needed map[Text]bool) error {
 	for {
 		page, err := k.db.Instances(q)
 		if err != nil {

@@ -15,8 +15,8 @@ import (
 	"edda/outbox"
 )
 
-// Subject is a destination with another side that takes what is delivered.
-type Subject struct {
+// Fixture is a destination with another side that takes what is delivered.
+type Fixture struct {
 	Destination outbox.Destination
 	// Work makes a piece of work that the other side accepts. Its payload carries the content.
 	// Its id and instance are the suite's to set.
@@ -42,7 +42,7 @@ type Arrival struct {
 
 // Open gives a test a subject of its own, as long as the test runs; the test may be
 // in a synctest bubble.
-type Open func(t *testing.T, test func(t *testing.T, s Subject))
+type Open func(t *testing.T, test func(t *testing.T, s Fixture))
 
 // patience bounds what should end soon.
 const patience = 10 * time.Second
@@ -51,7 +51,7 @@ const patience = 10 * time.Second
 func Run(t *testing.T, open Open) {
 	for _, tt := range []struct {
 		name string
-		test func(*testing.T, Subject)
+		test func(*testing.T, Fixture)
 	}{
 		{"what is accepted is there, and nothing of the batch is kept", accepted},
 		{"calls may be made at once", parallel},
@@ -70,13 +70,13 @@ func Run(t *testing.T, open Open) {
 func content(n int) string { return fmt.Sprintf("content-%04d", n) }
 
 // piece makes the work of a number.
-func (s Subject) piece(n int) edda.Work {
+func (s Fixture) piece(n int) edda.Work {
 	w := s.Work(content(n))
 	w.ID, w.From.Correlation = fmt.Sprintf("work-%04d", n), fmt.Sprintf("instance-%04d", n)
 	return w
 }
 
-func (s Subject) pieces(from, to int) (out []edda.Work) {
+func (s Fixture) pieces(from, to int) (out []edda.Work) {
 	for n := from; n < to; n++ {
 		out = append(out, s.piece(n))
 	}
@@ -85,7 +85,7 @@ func (s Subject) pieces(from, to int) (out []edda.Work) {
 
 // deliver offers a batch as the relay does. The memory of the batch is not the
 // destination's once Deliver has returned: it is overwritten with another's work.
-func (s Subject) deliver(ctx context.Context, t *testing.T, batch []edda.Work) []error {
+func (s Fixture) deliver(ctx context.Context, t *testing.T, batch []edda.Work) []error {
 	t.Helper()
 	lent := slices.Clone(batch)
 	for i := range lent {
@@ -138,7 +138,7 @@ func again(err error) bool {
 
 // wantSeen waits until the other side has each piece, under its id and with its own
 // content: once, where it keeps ids apart, else at most so many times.
-func (s Subject) wantSeen(t *testing.T, times int, want ...edda.Work) {
+func (s Fixture) wantSeen(t *testing.T, times int, want ...edda.Work) {
 	t.Helper()
 	if s.Once {
 		times = 1
@@ -158,7 +158,7 @@ func (s Subject) wantSeen(t *testing.T, times int, want ...edda.Work) {
 	}
 }
 
-func (s Subject) await(t *testing.T, w edda.Work) {
+func (s Fixture) await(t *testing.T, w edda.Work) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); s.count(w) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -168,10 +168,10 @@ func (s Subject) await(t *testing.T, w edda.Work) {
 }
 
 // mark is the content of a piece.
-func (Subject) mark(w edda.Work) string { return "content-" + w.ID[len("work-"):] }
+func (Fixture) mark(w edda.Work) string { return "content-" + w.ID[len("work-"):] }
 
 // count is how often the other side has a piece; what has its id has its content.
-func (s Subject) count(w edda.Work) (n int) {
+func (s Fixture) count(w edda.Work) (n int) {
 	for _, a := range s.Seen() {
 		if strings.Contains(a.Text, s.mark(w)) && (a.ID == "" || a.ID == w.ID) {
 			n++
@@ -180,7 +180,7 @@ func (s Subject) count(w edda.Work) (n int) {
 	return n
 }
 
-func accepted(t *testing.T, s Subject) {
+func accepted(t *testing.T, s Fixture) {
 	all := s.pieces(0, 24)
 	for from := 0; from < len(all); from += 8 {
 		wantAll(t, s.deliver(t.Context(), t, all[from:from+8]))
@@ -191,7 +191,7 @@ func accepted(t *testing.T, s Subject) {
 	}
 }
 
-func parallel(t *testing.T, s Subject) {
+func parallel(t *testing.T, s Fixture) {
 	all := s.pieces(0, 32)
 	var calls sync.WaitGroup
 	for from := 0; from < len(all); from += 4 {
@@ -201,7 +201,7 @@ func parallel(t *testing.T, s Subject) {
 	s.wantSeen(t, 1, all...)
 }
 
-func ordered(t *testing.T, s Subject) {
+func ordered(t *testing.T, s Fixture) {
 	all := s.pieces(0, 8)
 	for i := range all {
 		all[i].From = all[0].From
@@ -215,7 +215,7 @@ func ordered(t *testing.T, s Subject) {
 	}
 }
 
-func duplicates(t *testing.T, s Subject) {
+func duplicates(t *testing.T, s Fixture) {
 	all := s.pieces(0, 4)
 	const times = 3
 	for range times {
@@ -224,7 +224,7 @@ func duplicates(t *testing.T, s Subject) {
 	s.wantSeen(t, times, all...)
 }
 
-func refused(t *testing.T, s Subject) {
+func refused(t *testing.T, s Fixture) {
 	if s.Refused == nil {
 		return // it takes everything
 	}
@@ -246,7 +246,7 @@ func refused(t *testing.T, s Subject) {
 	}
 }
 
-func cancelled(t *testing.T, s Subject) {
+func cancelled(t *testing.T, s Fixture) {
 	all := s.pieces(0, 4)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -265,7 +265,7 @@ func cancelled(t *testing.T, s Subject) {
 
 // silent cuts a call off while the other side may have the work. What it kept would be
 // another's by the time that it is looked at.
-func silent(t *testing.T, s Subject) {
+func silent(t *testing.T, s Fixture) {
 	all := s.pieces(0, 4)
 	s.Silent(func() {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -295,7 +295,7 @@ func silent(t *testing.T, s Subject) {
 	s.wantSeen(t, 2, append(all, s.pieces(4, 8)...)...)
 }
 
-func away(t *testing.T, s Subject) {
+func away(t *testing.T, s Fixture) {
 	if s.Away == nil {
 		return // it is in this process
 	}

@@ -249,8 +249,8 @@ func EndedKey(status edda.Status, clock uint64, k edda.Key) []byte {
 	return AppendKey(b, k)
 }
 
-// End is a key of the index of ends.
-type End struct {
+// EndKey is a key of the index of ends.
+type EndKey struct {
 	Saga   string
 	Status edda.Status
 	Time   time.Time
@@ -258,7 +258,7 @@ type End struct {
 }
 
 // CutEnded decodes a key of [EndedKey].
-func CutEnded(b []byte) (e End, err error) {
+func CutEnded(b []byte) (e EndKey, err error) {
 	var status string
 	if e.Saga, b, err = CutText(b); err != nil {
 		return e, err

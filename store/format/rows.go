@@ -157,8 +157,8 @@ func CutInstance(k edda.Key, row []byte) (*edda.Instance, error) {
 	return in, nil
 }
 
-// Record is a transition in the history. Commit and N are in its key.
-type Record struct {
+// HistoryRow is a transition in the history. Commit and N are in its key.
+type HistoryRow struct {
 	Key        edda.Key        `json:"key"`
 	Commit     uint64          `json:"-"`
 	N          int             `json:"-"`
@@ -175,7 +175,7 @@ type Record struct {
 }
 
 // Fields lists the fields.
-func (r *Record) Fields(c *jsonvalue.Coder) {
+func (r *HistoryRow) Fields(c *jsonvalue.Coder) {
 	c.Struct("key", &r.Key)
 	c.IntIf("generation", &r.Generation)
 	c.IntIf("version", &r.Version)
@@ -190,11 +190,11 @@ func (r *Record) Fields(c *jsonvalue.Coder) {
 }
 
 // CutRecord decodes a history row, and the pointer to the previous row of its instance.
-func CutRecord(at Pointer, row []byte) (Record, Pointer, error) {
+func CutRecord(at Pointer, row []byte) (HistoryRow, Pointer, error) {
 	if len(row) < PointerSize {
-		return Record{}, Pointer{}, ErrRow
+		return HistoryRow{}, Pointer{}, ErrRow
 	}
-	r, err := Decode[Record]("history", row[PointerSize:])
+	r, err := Decode[HistoryRow]("history", row[PointerSize:])
 	r.Commit, r.N = at.Commit, int(at.N)
 	return r, CutPointer(row), err
 }

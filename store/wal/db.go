@@ -402,8 +402,8 @@ func (db *DB) rotateNow() (immutable bool) {
 	return immutable
 }
 
-// Work is what was done to disk since the file was opened.
-type Work struct {
+// DiskWork is what was done to disk since the file was opened.
+type DiskWork struct {
 	Records     uint64 // transactions in the WAL
 	RecordBytes uint64 // of them
 	WALBytes    uint64 // written to its files, with what makes room in them
@@ -413,9 +413,9 @@ type Work struct {
 }
 
 // Work looks.
-func (db *DB) Work() Work {
+func (db *DB) Work() DiskWork {
 	d := &db.did
-	return Work{Records: d.records.Load(), RecordBytes: d.recordBytes.Load(), WALBytes: d.bytes.Load(), Flushes: d.flushes.Load(), Memtables: d.memtables.Load(), Syncs: d.syncs.Load()}
+	return DiskWork{Records: d.records.Load(), RecordBytes: d.recordBytes.Load(), WALBytes: d.bytes.Load(), Flushes: d.flushes.Load(), Memtables: d.memtables.Load(), Syncs: d.syncs.Load()}
 }
 
 // Memtables says what the memtables hold.

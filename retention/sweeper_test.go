@@ -21,13 +21,13 @@ import (
 
 const day = 24 * time.Hour
 
-// house is a store with its committer and its keeper, in a bubble of virtual time.
+// house is a store with its committer and its sweeper, in a bubble of virtual time.
 type house struct {
 	*store.DB
-	keeper  *Keeper
+	sweeper  *Sweeper
 	metrics *prometheus.Registry
 	logs    *observer.ObservedLogs
-	ahead   atomic.Int64 // how far the keeper's clock is ahead
+	ahead   atomic.Int64 // how far the sweeper's clock is ahead
 	begin   func()       // starts the loop
 }
 
@@ -40,13 +40,13 @@ func build(t *testing.T, settings Settings, test func(h *house)) {
 		db, _ := testkit.OpenStore(t, t.TempDir(), store.Options{})
 		h.DB = db
 		var err error
-		h.keeper, err = New(db, func() (Settings, error) { return settings, nil }, Options{Log: zap.New(core), Metrics: h.metrics})
+		h.sweeper, err = New(db, func() (Settings, error) { return settings, nil }, Options{Log: zap.New(core), Metrics: h.metrics})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.keeper.now = func() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) }
+		h.sweeper.now = func() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) }
 		stop := func() {}
-		h.begin = func() { stop = testkit.Run(t, h.keeper.Run) }
+		h.begin = func() { stop = testkit.Run(t, h.sweeper.Run) }
 		test(h)
 		stop()
 		synctest.Wait()
@@ -165,7 +165,7 @@ func TestEachKindGoesByItsOwnSetting(t *testing.T) {
 		if audits, err = h.Audits(10); err != nil || len(audits) != 0 {
 			t.Errorf("audits: %v %v", audits, err)
 		}
-		if n := testutil.ToFloat64(h.keeper.metrics.rows.WithLabelValues("instances")); n != 2 {
+		if n := testutil.ToFloat64(h.sweeper.metrics.rows.WithLabelValues("instances")); n != 2 {
 			t.Errorf("%v instances counted", n)
 		}
 		if h.logs.FilterMessage("removed what has expired").Len() == 0 {
@@ -228,7 +228,7 @@ func TestCollectLooksOrRemovesAndSaysTheSame(t *testing.T) {
 		h.commit(t, everything("b"))
 		ask := func(q Request) Report {
 			t.Helper()
-			r, err := h.keeper.Collect(context.Background(), q)
+			r, err := h.sweeper.Collect(context.Background(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -254,12 +254,12 @@ func TestAnOperatorsClockIsDoubtedToo(t *testing.T) {
 	build(t, settings(), func(h *house) {
 		h.commit(t, everything("a"))
 		time.Sleep(MaxTrust + time.Hour)
-		_, err := h.keeper.Collect(context.Background(), Request{})
+		_, err := h.sweeper.Collect(context.Background(), Request{})
 		if !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "--trust-clock") {
 			t.Errorf("%v", err)
 		}
 		h.expect(t, "a", "doubted", "done", "failed", "history", "claim", "letter")
-		if _, err := h.keeper.Collect(context.Background(), Request{TrustClock: true}); err != nil {
+		if _, err := h.sweeper.Collect(context.Background(), Request{TrustClock: true}); err != nil {
 			t.Error(err)
 		}
 		h.expect(t, "a", "trusted")
@@ -274,7 +274,7 @@ func TestTextsThatNothingNeedsGoAfterTheirTime(t *testing.T) {
 		var got []string
 		for _, q := range []Request{{DryRun: true}, {}, {DryRun: true}, {}} {
 			time.Sleep(36 * time.Hour)
-			r, err := h.keeper.Collect(context.Background(), q)
+			r, err := h.sweeper.Collect(context.Background(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -285,7 +285,7 @@ func TestTextsThatNothingNeedsGoAfterTheirTime(t *testing.T) {
 		}
 		time.Sleep(36 * time.Hour)
 		for _, dry := range []bool{true, false} {
-			r, err := h.keeper.Collect(context.Background(), Request{DryRun: dry})
+			r, err := h.sweeper.Collect(context.Background(), Request{DryRun: dry})
 			if left := len(must(h.Manifests())); err != nil || !strings.HasPrefix(r.String(), "manifests: 1 rows, ") || left != map[bool]int{true: 2, false: 1}[dry] {
 				t.Errorf("dry %t: %s, %d texts left, %v", dry, r, left, err)
 			}

@@ -15,7 +15,7 @@ type state int
 
 const (
 	waiting  state = iota // behind an earlier row of its instance
-	ready                 // in the queue of its lane
+	ready                 // in the queue of its route
 	sending               // in flight, in a Deliver
 	retrying              // failed, and waits for its next attempt
 )
@@ -23,21 +23,21 @@ const (
 // item is one row that the relay holds in memory.
 type item struct {
 	row   store.NewRow
-	lane  *lane
+	route *route
 	chain *chain // of its instance
 	state state
 	fails int
 	until time.Time // of the next attempt, when retrying
 }
 
-// lane is one destination and its held rows. Only the relay's loop may use it.
-type lane struct {
-	Lane
+// route is one destination and its held rows. Only the relay's loop may use it.
+type route struct {
+	Route
 	taker Taker // the destination, if it implements Taker
 	// untried are ready rows that taker has not been offered yet. It is offered each once.
 	untried []*item
-	cursor  ulid.ULID // the lane has admitted its rows up to this one
-	behind  bool      // the store has rows after the cursor that the lane had no room for
+	cursor  ulid.ULID // the route has admitted its rows up to this one
+	behind  bool      // the store has rows after the cursor that the route had no room for
 	held    int       // rows admitted, and not yet accepted and durably removed
 	bytes   int       // of the payloads of the held rows
 	high    []*item
@@ -48,12 +48,12 @@ type lane struct {
 
 	accepted prometheus.Counter // of rows
 	failures int                // consecutive ones
-	down     bool               // the lane sends only a probe from time to time
+	down     bool               // the route sends only a probe from time to time
 	probes   int                // probes that failed in a row
 	until    time.Time          // no Deliver starts before
 }
 
-func newLane(l Lane) *lane {
+func newRoute(l Route) *route {
 	if l.Batch <= 0 {
 		l.Batch = defaultBatch
 	}
@@ -61,28 +61,28 @@ func newLane(l Lane) *lane {
 		l.Parallel = 1
 	}
 	taker, _ := l.Destination.(Taker)
-	return &lane{Lane: l, taker: taker}
+	return &route{Route: l, taker: taker}
 }
 
-func (l *lane) full() bool { return l.held >= maxHeld || l.bytes >= maxHeldBytes }
+func (l *route) full() bool { return l.held >= maxHeld || l.bytes >= maxHeldBytes }
 
-// wantsScan reports whether the store has rows for the lane and at least half of its room is free.
-func (l *lane) wantsScan() bool {
+// wantsScan reports whether the store has rows for the route and at least half of its room is free.
+func (l *route) wantsScan() bool {
 	return l.behind && l.held <= maxHeld/2 && l.bytes <= maxHeldBytes/2
 }
 
 // addHeld counts a row and its bytes as held; removeHeld takes them off again.
-func (l *lane) addHeld(row store.NewRow) {
+func (l *route) addHeld(row store.NewRow) {
 	l.held++
 	l.bytes += len(row.Work.Payload)
 }
 
-func (l *lane) removeHeld(row store.NewRow) {
+func (l *route) removeHeld(row store.NewRow) {
 	l.held--
 	l.bytes -= len(row.Work.Payload)
 }
 
-func (l *lane) push(it *item) {
+func (l *route) push(it *item) {
 	it.state = ready
 	if l.taker != nil {
 		l.untried = append(l.untried, it)
@@ -91,7 +91,7 @@ func (l *lane) push(it *item) {
 	l.queue(it)
 }
 
-func (l *lane) queue(it *item) {
+func (l *route) queue(it *item) {
 	if it.row.Work.High {
 		l.high = append(l.high, it)
 		return
@@ -99,11 +99,11 @@ func (l *lane) queue(it *item) {
 	l.normal = append(l.normal, it)
 }
 
-func (l *lane) queued() int { return len(l.high) + len(l.normal) }
+func (l *route) queued() int { return len(l.high) + len(l.normal) }
 
 // next removes one row from the queues: high before normal, but one normal row after highShare
 // high ones.
-func (l *lane) next() *item {
+func (l *route) next() *item {
 	if len(l.high) > 0 && (l.highRun < highShare || len(l.normal) == 0) {
 		l.highRun++
 		return shift(&l.high)
@@ -119,14 +119,14 @@ func shift(q *[]*item) *item {
 	return it
 }
 
-// canSend reports whether another Deliver may start. A lane that is down has one at a time: a
+// canSend reports whether another Deliver may start. A route that is down has one at a time: a
 // probe.
-func (l *lane) canSend() bool {
+func (l *route) canSend() bool {
 	return l.active < l.Parallel && (l.active == 0 || !l.down)
 }
 
 // batch dequeues the rows of the next Deliver; nil when none may start now.
-func (l *lane) batch(now time.Time) []*item {
+func (l *route) batch(now time.Time) []*item {
 	if l.queued() == 0 || !l.canSend() || now.Before(l.until) {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (l *lane) batch(now time.Time) []*item {
 
 // offerUntried offers the new ready rows to the taker and returns those that it took. It queues
 // the others. It works also while the destination is down.
-func (l *lane) offerUntried() (all []*item) {
+func (l *route) offerUntried() (all []*item) {
 	for _, it := range l.untried {
 		if l.taker.Take(it.row.Work) {
 			all = append(all, it)
@@ -158,13 +158,13 @@ func (l *lane) offerUntried() (all []*item) {
 }
 
 // retryAt sets a failed row aside until a time.
-func (l *lane) retryAt(it *item, until time.Time) {
+func (l *route) retryAt(it *item, until time.Time) {
 	it.state, it.until = retrying, until
 	heap.Push(&l.retry, it)
 }
 
 // due removes and returns a failed row whose time has come; nil when there is none.
-func (l *lane) due(now time.Time) *item {
+func (l *route) due(now time.Time) *item {
 	if len(l.retry) == 0 || l.retry[0].until.After(now) {
 		return nil
 	}
@@ -172,16 +172,16 @@ func (l *lane) due(now time.Time) *item {
 }
 
 // retryNow makes every failed row due now.
-func (l *lane) retryNow(now time.Time) {
+func (l *route) retryNow(now time.Time) {
 	for _, it := range l.retry {
 		it.until = now
 	}
 	heap.Init(&l.retry)
 }
 
-// wakeAt is when the lane next has something to do without an event; zero when only an event
+// wakeAt is when the route next has something to do without an event; zero when only an event
 // helps.
-func (l *lane) wakeAt() time.Time {
+func (l *route) wakeAt() time.Time {
 	var at time.Time
 	if len(l.retry) > 0 {
 		at = l.retry[0].until

@@ -24,7 +24,7 @@ const (
 	// MaxTrust is how far an operator's clock may be ahead of the last run without a confirmation.
 	// A store that was closed for a month is nothing unusual.
 	MaxTrust = 31 * 24 * time.Hour
-	// After a portion the keeper pauses for pauseFactor times its commit, within the two bounds.
+	// After a portion the sweeper pauses for pauseFactor times its commit, within the two bounds.
 	// So it uses a quarter of the writer at most.
 	pauseFactor = 3
 	minPause    = 5 * time.Millisecond
@@ -42,14 +42,14 @@ type Settings struct {
 	Loaded func(edda.Manifest) bool
 }
 
-// Options of a keeper. The zero value works.
+// Options of a sweeper. The zero value works.
 type Options struct {
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
 }
 
-// Keeper removes expired rows. Its methods may be called concurrently.
-type Keeper struct {
+// Sweeper removes expired rows. Its methods may be called concurrently.
+type Sweeper struct {
 	db       *store.DB
 	settings func() (Settings, error)
 	log      *zap.Logger
@@ -59,16 +59,16 @@ type Keeper struct {
 	warned   bool       // that the clock is ahead was logged; owned by Run
 }
 
-// New makes a keeper. It calls settings at the start of each run.
-func New(db *store.DB, settings func() (Settings, error), o Options) (*Keeper, error) {
-	k := &Keeper{db: db, settings: settings, log: cmp.Or(o.Log, zap.NewNop()), now: time.Now}
+// New makes a sweeper. It calls settings at the start of each run.
+func New(db *store.DB, settings func() (Settings, error), o Options) (*Sweeper, error) {
+	k := &Sweeper{db: db, settings: settings, log: cmp.Or(o.Log, zap.NewNop()), now: time.Now}
 	var err error
 	k.metrics, err = newMetrics(o.Metrics)
 	return k, err
 }
 
 // Run removes expired rows once an hour, until ctx ends.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Sweeper) Run(ctx context.Context) error {
 	k.initClock(ctx)
 	tick := time.NewTicker(runEvery)
 	defer tick.Stop()
@@ -85,7 +85,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // initClock records the current time, if none is recorded. Later runs can then detect a jump.
-func (k *Keeper) initClock(ctx context.Context) {
+func (k *Sweeper) initClock(ctx context.Context) {
 	at, kept, err := k.db.RetentionClock()
 	if err == nil && !kept {
 		err = k.db.Commit(ctx, store.Change{Remove: store.Removal{Clock: at}})
@@ -95,7 +95,7 @@ func (k *Keeper) initClock(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) runOnce(ctx context.Context) error {
+func (k *Sweeper) runOnce(ctx context.Context) error {
 	at, err := k.clock()
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (k *Keeper) runOnce(ctx context.Context) error {
 
 // clock is the time by which the loop counts age: the clock's, but at most [MaxLeap] after the
 // last run. If the clock went back, the counted time follows at once.
-func (k *Keeper) clock() (time.Time, error) {
+func (k *Sweeper) clock() (time.Time, error) {
 	before, _, err := k.db.RetentionClock()
 	if err != nil {
 		return before, fmt.Errorf("read the clock of retention: %w", err)
@@ -144,7 +144,7 @@ type Request struct {
 }
 
 // Collect removes now what has expired by the clock, and reports what it removed.
-func (k *Keeper) Collect(ctx context.Context, q Request) (Report, error) {
+func (k *Sweeper) Collect(ctx context.Context, q Request) (Report, error) {
 	before, _, err := k.db.RetentionClock()
 	if err != nil {
 		return Report{}, fmt.Errorf("read the clock of retention: %w", err)
@@ -163,7 +163,7 @@ func (k *Keeper) Collect(ctx context.Context, q Request) (Report, error) {
 	return r, k.db.Commit(ctx, store.Change{Audits: []store.Audit{act}})
 }
 
-func (k *Keeper) collect(ctx context.Context, at time.Time, dry bool, tell func(Report)) (Report, error) {
+func (k *Sweeper) collect(ctx context.Context, at time.Time, dry bool, tell func(Report)) (Report, error) {
 	k.running.Lock()
 	defer k.running.Unlock()
 	began := time.Now()
@@ -191,7 +191,7 @@ func (k *Keeper) collect(ctx context.Context, at time.Time, dry bool, tell func(
 }
 
 // sweep removes the expired rows of one kind, portion by portion.
-func (k *Keeper) sweep(ctx context.Context, s *store.Sweep, r *Report, tell func(Report)) error {
+func (k *Sweeper) sweep(ctx context.Context, s *store.Sweep, r *Report, tell func(Report)) error {
 	t := &r.Kinds[len(r.Kinds)-1]
 	for !s.Done() {
 		p, err := s.Next(ctx)
@@ -214,7 +214,7 @@ func (k *Keeper) sweep(ctx context.Context, s *store.Sweep, r *Report, tell func
 }
 
 // remove commits one portion, then pauses.
-func (k *Keeper) remove(ctx context.Context, p store.Portion) error {
+func (k *Sweeper) remove(ctx context.Context, p store.Portion) error {
 	began := time.Now()
 	// gofail: var retentionFound struct{}
 	if err := k.db.Commit(ctx, store.Change{Remove: p.Removal}); err != nil {

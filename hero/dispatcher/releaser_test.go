@@ -14,10 +14,10 @@ import (
 	"edda/hero"
 )
 
-// keep runs a keeper; it speaks the documented names, whatever the test's client does.
+// keep runs a releaser; it speaks the documented names, whatever the test's client does.
 func (b *bench) keep() (stop func()) {
 	b.t.Helper()
-	k, err := NewKeeper(b.db, nil, zap.NewNop())
+	k, err := NewReleaser(b.db, nil, zap.NewNop())
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestAJobWaitsForEverWhereOnlyWorkersOfOthersRunAndItsClientWaits(t *testing
 	})
 }
 
-// The same where everybody has gone: a keeper releases, by the names that the client
+// The same where everybody has gone: a releaser releases, by the names that the client
 // had, also after a restart.
 func TestAJobWaitsForEverWhereOnlyWorkersOfOthersRun(t *testing.T) {
 	pairings(t, func(t *testing.T, f foreign) {
@@ -81,7 +81,7 @@ func TestAJobWaitsForEverWhereOnlyWorkersOfOthersRun(t *testing.T) {
 }
 
 // A client of others that creates what depends on others pushes it itself, as the document
-// says, or at once: a keeper changes nothing of that, and queues nothing twice.
+// says, or at once: a releaser changes nothing of that, and queues nothing twice.
 func TestAJobThatItsForeignClientQueuesIsQueuedTwice(t *testing.T) {
 	b := newBench(t, Options{})
 	b.keep()
@@ -122,7 +122,7 @@ func TestTenThousandWaitingJobsCostNothingWhileNothingEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := NewKeeper(b.db, nil, zap.NewNop())
+	k, err := NewReleaser(b.db, nil, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
