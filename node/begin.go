@@ -21,9 +21,9 @@ import (
 
 // beginning is the change that starts the sagas that the store has not seen.
 type beginning struct {
-	begun     *[]store.Beginning // nil: no saga starts
-	positions []store.SagaPosition   // of the sagas that catch up
-	said      []string           // about the sagas that catch up, in words
+	begun     *[]store.Beginning   // nil: no saga starts
+	positions []store.SagaPosition // of the sagas that catch up
+	said      []string             // about the sagas that catch up, in words
 }
 
 // begin finds where the new sagas of a set begin:

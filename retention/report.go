@@ -22,8 +22,8 @@ type Report struct {
 // Tally counts the rows of one kind.
 type Tally struct {
 	Kind  store.RowKind `json:"kind"`
-	Rows  int        `json:"rows"`
-	Bytes int64      `json:"bytes"` // of keys and values
+	Rows  int           `json:"rows"`
+	Bytes int64         `json:"bytes"` // of keys and values
 }
 
 // Rows sums the rows of all kinds.

@@ -24,7 +24,7 @@ const day = 24 * time.Hour
 // house is a store with its committer and its sweeper, in a bubble of virtual time.
 type house struct {
 	*store.DB
-	sweeper  *Sweeper
+	sweeper *Sweeper
 	metrics *prometheus.Registry
 	logs    *observer.ObservedLogs
 	ahead   atomic.Int64 // how far the sweeper's clock is ahead

@@ -98,9 +98,9 @@ func untaken(status int) bool {
 
 // outgoing is a message in a push, in both APIs.
 type outgoing struct {
-	Dst     Peer `json:"dst"`
-	Topic   []byte      `json:"topic,omitempty"` // base64, as Go writes bytes
-	Payload []byte      `json:"payload"`
+	Dst     Peer   `json:"dst"`
+	Topic   []byte `json:"topic,omitempty"` // base64, as Go writes bytes
+	Payload []byte `json:"payload"`
 }
 
 func newOutgoing(dst Peer, topic string, payload []byte) (outgoing, error) {

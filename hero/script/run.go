@@ -26,8 +26,8 @@ type run struct {
 	mark        mark
 	folder      string
 	log         *RotatedLog
-	room        *sandboxed   // of a sandboxed run
-	cgroup      *cgroup // nil where there is none
+	room        *sandboxed // of a sandboxed run
+	cgroup      *cgroup    // nil where there is none
 	record      record
 
 	cmd    *exec.Cmd

@@ -36,9 +36,9 @@ func (s Permission) covers(want Permission) bool { return s == Admin || s == wan
 
 // Credential describes the owner of a secret.
 type Credential struct {
-	Name      string `json:"name"`
-	Scope     Permission  `json:"scope"`
-	CreatedAt string `json:"created_at,omitempty"`
+	Name      string     `json:"name"`
+	Scope     Permission `json:"scope"`
+	CreatedAt string     `json:"created_at,omitempty"`
 	// Contexts and Callers bound the jobs that the key is for; empty means any.
 	Contexts []uint32 `json:"contexts,omitempty"`
 	Callers  []uint32 `json:"callers,omitempty"`
@@ -143,9 +143,9 @@ type verifyParams struct {
 }
 
 type verified struct {
-	Valid bool   `json:"valid"`
-	Name  string `json:"name"`
-	Scope Permission  `json:"scope"`
+	Valid bool       `json:"valid"`
+	Name  string     `json:"name"`
+	Scope Permission `json:"scope"`
 }
 
 func (s *Server) verify(ctx context.Context, p verifyParams) (verified, error) {
@@ -157,9 +157,9 @@ func (s *Server) verify(ctx context.Context, p verifyParams) (verified, error) {
 }
 
 type createKeyParams struct {
-	AdminKey string `json:"admin_key,omitempty"`
-	Name     string `json:"name"`
-	Scope    Permission  `json:"scope"`
+	AdminKey string     `json:"admin_key,omitempty"`
+	Name     string     `json:"name"`
+	Scope    Permission `json:"scope"`
 	// Contexts and Callers bind a key of the scope user; left out, it is for any.
 	Contexts []ID `json:"contexts,omitempty"`
 	Callers  []ID `json:"callers,omitempty"`
@@ -167,10 +167,10 @@ type createKeyParams struct {
 
 // newKey is the answer of auth.create_key, the only one that contains the secret.
 type newKey struct {
-	Key       string `json:"key"`
-	Name      string `json:"name"`
-	Scope     Permission  `json:"scope"`
-	CreatedAt string `json:"created_at"`
+	Key       string     `json:"key"`
+	Name      string     `json:"name"`
+	Scope     Permission `json:"scope"`
+	CreatedAt string     `json:"created_at"`
 }
 
 func (s *Server) createKey(ctx context.Context, p createKeyParams) (newKey, error) {

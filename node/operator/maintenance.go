@@ -27,9 +27,9 @@ const maxBackup = time.Hour
 // Maintenance cleans up, checks, copies and compacts a store. It is safe
 // for concurrent use. A stop of the process cancels its calls.
 type Maintenance struct {
-	db     *store.DB
+	db      *store.DB
 	sweeper *retention.Sweeper
-	copies sync.Mutex // held by the backup of the whole store: one at a time
+	copies  sync.Mutex // held by the backup of the whole store: one at a time
 	// tenantCopies is held by the backup of a tenant: one at a time.
 	tenantCopies sync.Mutex
 
