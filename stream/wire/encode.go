@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -142,16 +141,8 @@ func (c Codec) workEffect(d *Draft, w *edda.Work) error {
 	})
 }
 
-// metadataPool are metadata to write from: of each command there is one.
-var metadataPool = sync.Pool{New: func() any { return new(metadata) }}
-
 func effectMetadata(w *edda.Work) (json.RawMessage, error) {
-	md := metadataPool.Get().(*metadata)
-	defer func() {
-		*md = metadata{}
-		metadataPool.Put(md)
-	}()
-	*md = workMetadata(w)
+	md := workMetadata(w)
 	md.Saga, md.Key = text(w.From.Saga), text(w.From.Correlation)
 	md.Step, md.Attempt, md.NotAfter = text(w.Step), w.Attempt, w.NotAfter
 	md.IdempotencyKey = text(w.IdempotencyKey)
@@ -161,7 +152,7 @@ func effectMetadata(w *edda.Work) (json.RawMessage, error) {
 	if w.High {
 		md.Priority = priorityHigh
 	}
-	return encode(md)
+	return encode(&md)
 }
 
 // aggregateCommand is what the gateway takes too; payload_json is JSON in a string.
@@ -317,18 +308,10 @@ func resultOf(r effects.Result) result {
 	}
 }
 
-// resultPool are results to write from.
-var resultPool = sync.Pool{New: func() any { return new(result) }}
-
 // resultBody is the body of a result's message.
 func resultBody(r effects.Result) (json.RawMessage, error) {
-	body := resultPool.Get().(*result)
-	defer func() {
-		*body = result{}
-		resultPool.Put(body)
-	}()
-	*body = resultOf(r)
-	data, err := encode(body)
+	body := resultOf(r)
+	data, err := encode(&body)
 	if err != nil {
 		return nil, reject("payload", err)
 	}

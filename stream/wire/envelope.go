@@ -3,7 +3,6 @@ package wire
 import (
 	"encoding/json"
 	"errors"
-	"sync"
 
 	"edda"
 )
@@ -77,16 +76,9 @@ func (c Codec) decode(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	return ev, refuse(edda.DeadUndecodable, "a %s is not an input of a saga", s.Family)
 }
 
-// envelopePool are envelopes to read into: what an event keeps of one is a text of its own.
-var envelopePool = sync.Pool{New: func() any { return new(envelope) }}
-
 func (c Codec) native(ev edda.Event, s Subject, m Message) (edda.Event, error) {
-	e := envelopePool.Get().(*envelope)
-	defer func() {
-		*e = envelope{}
-		envelopePool.Put(e)
-	}()
-	if err := unmarshal(m.Data, e); err != nil {
+	var e envelope
+	if err := unmarshal(m.Data, &e); err != nil {
 		return ev, err
 	}
 	if e.SpecVersion != "" && e.EventType == "" {
