@@ -299,13 +299,13 @@ func TestAJobThatRunsLongIsAskedAfterLessAndLessOften(t *testing.T) {
 	b, s := newBed(t), newBoss(t)
 	over := make(chan struct{})
 	s.work = func(http.ResponseWriter, supervisor.Job) any {
+		time.AfterFunc(3*time.Second, func() { close(over) })
 		<-over
 		return map[string]string{"success": "late"}
 	}
 	b.runner(hero.Runner{ID: 20, Address: s.URL}, 1)
 	b.start(Options{}) // which looks every 20 ms
 	m := b.send(hero.Message{FlowID: 33, Attempt: 1, Job: []hero.Job{job(2001)}})
-	time.AfterFunc(3*time.Second, func() { close(over) })
 	b.end(m, hero.MessageProcessed)
 	s.mu.Lock()
 	defer s.mu.Unlock()

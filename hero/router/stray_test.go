@@ -177,9 +177,9 @@ func TestTenThousandJobsThatWaitCostNothingWhileIdle(t *testing.T) {
 	ctx, c := t.Context(), b.raw(1)
 	b.writes(1, hero.JobDispatched, "")
 	b.writes(2, hero.JobDispatched, "")
-	for from := 0; from < 110_000; from += 5000 {
+	for from := 0; from < 110_000; from += 1000 {
 		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i := from; i < from+5000; i++ {
+			for i := from; i < from+1000; i++ {
 				status, after := "finished", "[]"
 				if i < 10_000 {
 					status, after = "waiting_for_prerequisites", "[1]"
