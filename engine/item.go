@@ -40,9 +40,9 @@ type item struct {
 // due is a row of the due index, the start of a schedule, or an exchange.
 type due struct {
 	time     time.Time
-	row      *store.Due     // set for a row
+	row      *store.Due          // set for a row
 	schedule *edda.ScheduleState // set for a start
-	exchange *exchange      // set for a cell that is changed beside the streams
+	exchange *exchange           // set for a cell that is changed beside the streams
 	handed   *handover
 }
 

@@ -42,9 +42,9 @@ type loop struct {
 	encoders []*store.Encoder // that no batch uses: at most those of the batches in flight
 	answers  *answers
 	line     submitter // takes the sets; nil after a failure
-	refused  error    // why it takes no more of them
-	inFlight []*set   // submitted and not yet answered, in order
-	batches  int      // whose last set is not yet answered
+	refused  error     // why it takes no more of them
+	inFlight []*set    // submitted and not yet answered, in order
+	batches  int       // whose last set is not yet answered
 	sets     uint64
 
 	applied   map[string]edda.Checkpoint // evaluated
@@ -68,10 +68,10 @@ type loop struct {
 	ctx     context.Context // of run
 	looks   <-chan time.Time
 	lagging lagging
-	idle    []chan *errand  // readers that wait for a pair
-	notes   []store.Audit   // to be written
+	idle    []chan *errand        // readers that wait for a pair
+	notes   []store.Audit         // to be written
 	crowded map[SagaTenant]string // pairs that have no room, and why
-	held    bool            // no event is taken in, and nothing is caught up
+	held    bool                  // no event is taken in, and nothing is caught up
 
 	draining bool
 	drained  []report

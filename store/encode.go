@@ -114,8 +114,8 @@ func unwritable(t *edda.Transition, err error) error {
 type encoder struct {
 	out    *encoded // nil in an [Encoder]
 	values valueEncoder
-	size   int            // bytes of all keys and values so far
-	list   []encodedWork  // the work of all transitions so far
+	size   int                // bytes of all keys and values so far
+	list   []encodedWork      // the work of all transitions so far
 	record *format.HistoryRow // of the transition before
 }
 

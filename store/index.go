@@ -17,15 +17,15 @@ import (
 // index has what must be found without a scan. It is built when the store opens, and changes
 // after each commit that succeeds.
 type index struct {
-	mu      sync.RWMutex            // guards the fields below
-	waiting map[string]waitingResult      // outbox rows of effects, by command id
-	effects map[ulid.ULID]string    // their command ids
-	total   rowCounts               // rows of the outbox
-	owners  map[owner]*rowCounts    // and those of each saga of a tenant
-	parked  map[string]int          // parked events by tenant; none is zero
-	oldest  ulid.ULID               // the first row of the outbox; zero: there is none
-	front   ulid.ULID               // no row of the outbox is before this
-	counts  map[format.CountKey]int // none is zero
+	mu      sync.RWMutex             // guards the fields below
+	waiting map[string]waitingResult // outbox rows of effects, by command id
+	effects map[ulid.ULID]string     // their command ids
+	total   rowCounts                // rows of the outbox
+	owners  map[owner]*rowCounts     // and those of each saga of a tenant
+	parked  map[string]int           // parked events by tenant; none is zero
+	oldest  ulid.ULID                // the first row of the outbox; zero: there is none
+	front   ulid.ULID                // no row of the outbox is before this
+	counts  map[format.CountKey]int  // none is zero
 	queues  queueCounts
 	maxDead int // bytes of a tenant's dead letters
 }

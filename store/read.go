@@ -124,7 +124,9 @@ func (d *DB) PositionsOf(tenant, saga string) (out []edda.Checkpoint, err error)
 }
 
 // Schedules lists how far each schedule has come.
-func (d *DB) Schedules() ([]edda.ScheduleState, error) { return list[edda.ScheduleState](d, format.Schedule) }
+func (d *DB) Schedules() ([]edda.ScheduleState, error) {
+	return list[edda.ScheduleState](d, format.Schedule)
+}
 
 // Manifests lists the texts of manifests, by saga and version.
 func (d *DB) Manifests() ([]edda.Manifest, error) { return list[edda.Manifest](d, format.Manifest) }
