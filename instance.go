@@ -44,12 +44,12 @@ type Instance struct {
 	// Revision counts transitions of this key, over all generations.
 	Revision uint64 `json:"revision"`
 
-	Steps  []Step  `json:"steps,omitempty"`  // the latest round of each, in the order they were first emitted
-	Older  []Step  `json:"older,omitempty"`  // pending steps of rounds that are over: tracked until settled
+	Steps  []Step      `json:"steps,omitempty"`  // the latest round of each, in the order they were first emitted
+	Older  []Step      `json:"older,omitempty"`  // pending steps of rounds that are over: tracked until settled
 	Groups []EachRound `json:"groups,omitempty"` // latest round of each
-	Frames []Frame `json:"frames,omitempty"` // undo stack, oldest first
-	Undos  []Undo  `json:"undos,omitempty"`  // undos under way or failed
-	Timers []Timer `json:"timers,omitempty"` // in the order they were armed
+	Frames []Frame     `json:"frames,omitempty"` // undo stack, oldest first
+	Undos  []Undo      `json:"undos,omitempty"`  // undos under way or failed
+	Timers []Timer     `json:"timers,omitempty"` // in the order they were armed
 	// Threads are the seqs that wait for a step.
 	Threads []Thread `json:"threads,omitempty"`
 	// Seen holds the parts of A & B triggers; Joined those that have fired.
@@ -213,7 +213,7 @@ type Timer struct {
 
 // Thread is a seq that stopped at a step and goes on when it is ok.
 type Thread struct {
-	N     int        `json:"n"`
+	N     int           `json:"n"`
 	Stack []SeqPosition `json:"stack"` // innermost last
 	// Waits is the step or group; Command the round of the step.
 	Waits   string `json:"waits"`
