@@ -53,7 +53,7 @@ func (d *dispatcherSystem) process(ctx context.Context, concurrency int, done fu
 // noop is the script type that does nothing, in this process.
 type noop func()
 
-func (n noop) Execute(context.Context, dispatcher.Job, func(string)) dispatcher.Outcome {
+func (n noop) Execute(context.Context, dispatcher.Job, func(string)) dispatcher.JobResult {
 	n()
-	return dispatcher.Outcome{OK: true}
+	return dispatcher.JobResult{OK: true}
 }

@@ -56,9 +56,9 @@ func (r *runnerSystem) process(ctx context.Context, concurrency int, done func()
 // noScripts is the script type that does nothing, in this process.
 type noScripts func()
 
-func (n noScripts) Run(context.Context, script.Script) (script.Outcome, error) {
+func (n noScripts) Run(context.Context, script.Script) (script.RunResult, error) {
 	n()
-	return script.Outcome{OK: true}, nil
+	return script.RunResult{OK: true}, nil
 }
 func (noScripts) Types() []string     { return []string{string(kind)} }
 func (noScripts) Sweep() (int, error) { return 0, nil }
