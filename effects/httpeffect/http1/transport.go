@@ -45,7 +45,7 @@ func New(o Options) *Transport {
 // CloseIdleConnections closes the idle connections now, and those in use when their calls end.
 func (t *Transport) CloseIdleConnections() { t.idle.close() }
 
-// ErrUnsent marks the error of a request of which no byte can have reached the server.
+// ErrUnsent marks the error of a request that sent no byte to the server.
 var ErrUnsent = errors.New("nothing was sent")
 
 // unsent makes an error ErrUnsent and keeps its text.
