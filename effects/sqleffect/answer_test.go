@@ -161,7 +161,16 @@ func TestASerializationFailureIsTriedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	config := map[string]any{"isolation": "serializable", "exec": "update doctors set duty = false where id = 1 and (select count(*) from doctors where duty) > 1 and pg_sleep(?::float) is not null", "args": []any{0.3}}
+	// The statement has its snapshot and waits for a lock in its middle until the other has committed.
+	holder, err := s.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	if _, err := holder.ExecContext(t.Context(), "select pg_advisory_lock(7)"); err != nil {
+		t.Fatal(err)
+	}
+	config := map[string]any{"isolation": "serializable", "exec": "update doctors set duty = false where id = 1 and (select count(*) from doctors where duty) > 1 and pg_advisory_xact_lock(?::bigint) is not null", "args": []any{7}}
 	got := make(chan effects.Response, 1)
 	go func() {
 		r, err := p.Call(t.Context(), s.command("c1", config))
@@ -170,10 +179,11 @@ func TestASerializationFailureIsTriedAgain(t *testing.T) {
 		}
 		got <- r
 	}()
-	until(t, func() bool {
-		return s.number(t, "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()") > 0
-	})
+	until(t, func() bool { return s.waits(t) })
 	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.ExecContext(t.Context(), "select pg_advisory_unlock(7)"); err != nil {
 		t.Fatal(err)
 	}
 	if r := <-got; r.Status != 503 || !r.Retry || !r.Refused || r.Body.(map[string]any)["code"] != "40001" {
