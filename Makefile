@@ -49,15 +49,22 @@ GO_TEST := $(GO) test -json -vet=off -toolexec "env $(THRIFT)" -timeout 25m
 # costs three times their time; the engine's tests run them in many goroutines under it.
 PURE := ./internal/archtest ./saga ./expression ./manifests
 
+# Packages with tests that the race detector leaves out, by the constraint !race: tests of one
+# goroutine or of another process, whose volume would take seven times as long. They run twice.
+VOLUME = $(filter-out ./systemtest ./internal/costbudget,$(sort $(patsubst %/,./%,$(dir $(shell grep -rlE '^//go:build .*!race' --include='*_test.go' *)))))
+
 # `make check` vets all of it, tests included, and more strictly than a test run does.
-# The tests of the whole system come first: they wait more than they compute, and the
-# others run meanwhile. The module of the tools comes last; one line at the end counts all.
+# Two runs go on at a time, since each waits for much: one without the race detector, which
+# begins with the tests of the whole system, and one with it. The module of the tools comes
+# last; one line at the end counts all.
 test: servers $(BIN)/gotestsum ## every test, with the race detector where there are goroutines; installs or finds what it needs
-	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname --format-hide-empty-pkg --raw-command -- sh -c '\
-		all=$$($(GO) list ./...) || exit 1; \
-		$(GO_TEST) -race ./systemtest $$(echo "$$all" | grep -vxE "edda/(internal/archtest|saga|expression|manifests|systemtest)"); code=$$?; \
-		CGO_ENABLED=0 $(GO_TEST) $(PURE) || code=1; \
-		cd tools && $(GO_TEST) -race ./... || code=1; exit $$code'
+	$(BIN)/gotestsum --format pkgname --format-hide-empty-pkg --raw-command -- sh -c '\
+		raced=$$($(GO) list ./... | grep -vxE "edda/(internal/archtest|saga|expression|manifests)") || exit 1; \
+		plain=$$(mktemp) || exit 1; trap "rm -f $$plain" EXIT; \
+		$(GO_TEST) ./systemtest $(PURE) $(VOLUME) > $$plain & pid=$$!; trap "kill $$pid" INT TERM; \
+		CGO_ENABLED=1 $(GO_TEST) -race $$raced; code=$$?; \
+		cd tools && CGO_ENABLED=1 $(GO_TEST) -race ./... || code=1; \
+		wait $$pid || code=1; cat $$plain; exit $$code'
 
 # What needs a server, Python or the binary is left to `make test`, and so is what costs minutes.
 # Not by -short: the property tests would try a fifth, too few for some to say anything.

@@ -78,26 +78,6 @@ func within(t *testing.T, what string, do func()) {
 	}
 }
 
-// TestOneFlippedBitKillsTheDoctor: bbolt's check looked beyond the end of the file in a
-// goroutine of its own, and the process died with SIGBUS.
-func TestOneFlippedBitKillsTheDoctor(t *testing.T) {
-	good := soundFile(t)
-	r := rand.New(rand.NewPCG(1, uint64(len(good))))
-	said := 0
-	for _, bit := range places(r, len(good), 300) {
-		data := bytes.Clone(good)
-		data[bit/8] ^= 1 << (bit % 8)
-		within(t, fmt.Sprintf("bit %d", bit), func() {
-			if examined(t, data) {
-				said++
-			}
-		})
-	}
-	if said < 50 { // the others hit free pages and values that only their owner can judge
-		t.Errorf("only %d of 300 were noticed", said)
-	}
-}
-
 // examined tells whether the doctor of a store that nobody holds says anything.
 func examined(t *testing.T, data []byte) bool {
 	dir := t.TempDir()
@@ -108,28 +88,6 @@ func examined(t *testing.T, data []byte) bool {
 	}
 	h, err := db.Doctor(context.Background(), nil)
 	return errors.Join(append(h.Findings, err, db.Close())...) != nil
-}
-
-// TestEveryElementThatLeadsElsewhereIsFound moves the key of the first element of each
-// page in use by a gigabyte: so the process died.
-func TestEveryElementThatLeadsElsewhereIsFound(t *testing.T) {
-	good := soundFile(t)
-	if found := pagesWrong(t, good); len(found) > 0 {
-		t.Fatalf("the file was sound: %v", found)
-	}
-	tried := 0
-	for page, data := range led(good) {
-		found := pagesWrong(t, data)
-		if said := fmt.Sprint(found); len(found) > 0 && !strings.Contains(said, "is damaged (") { // so a start refuses it
-			tried++
-			if want := fmt.Sprintf("page %d: the key of element 0 lies outside of it", page); !strings.Contains(fmt.Sprint(found), want) {
-				t.Errorf("found %v, want %s", found, want)
-			}
-		}
-	}
-	if tried < 20 {
-		t.Errorf("only %d pages were tried", tried)
-	}
 }
 
 // led are copies of a file in which the key of a page's first element lies a gigabyte
@@ -162,29 +120,6 @@ func pagesWrong(t *testing.T, data []byte) []error {
 	found, _ := db.checkFile(true)
 	_ = db.Close() // the file is damaged
 	return found
-}
-
-// TestADamagedPageEndsTheServingProcess: what reads it fails, says so, and the rest
-// goes on.
-func TestADamagedPageEndsTheServingProcess(t *testing.T) {
-	good := soundFile(t)
-	r := rand.New(rand.NewPCG(2, uint64(len(good))))
-	noticed := 0
-	for _, bit := range places(r, len(good), 100) {
-		data := bytes.Clone(good)
-		data[bit/8] ^= 1 << (bit % 8)
-		within(t, fmt.Sprintf("bit %d", bit), func() {
-			if served(t, data) {
-				noticed++
-			}
-		})
-	}
-	for page, data := range led(good) {
-		within(t, fmt.Sprintf("page %d", page), func() { served(t, data) })
-	}
-	if noticed < 20 {
-		t.Errorf("only %d of 100 were noticed", noticed)
-	}
 }
 
 // served does with a store what a process does, and tells whether anything failed.

@@ -9,46 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 	bolt "go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 
 	"edda"
 	"edda/store/format"
 )
-
-// TestTheLogChangesNothingThatIsRead draws changes and commits each to three stores:
-// one whose log nothing is flushed of, one that flushes a little with every commit, and
-// one that flushes all after every commit, which is how a store without a log lies.
-// Everything that can be read is the same, and no check finds anything.
-func TestTheLogChangesNothingThatIsRead(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		logged := open(t, t.TempDir(), Options{noSync: true})
-		folding := open(t, t.TempDir(), Options{noSync: true, flushAt: 4 << 10})
-		folded := open(t, t.TempDir(), Options{noSync: true, flushAt: 1})
-		all := []*opened{logged, folding, folded}
-		defer func() {
-			for _, db := range all {
-				db.stop()
-			}
-		}()
-		g := &generator{t: r, m: newModel(), again: map[string]bool{}}
-		for range rapid.IntRange(1, 12).Draw(r, "changes") {
-			g.again = map[string]bool{}
-			c := g.change(must(logged.Outbox(ulid.ULID{}, 1000)))
-			for _, db := range all {
-				db.commit(t, c)
-			}
-			folded.flush(t)
-			sameLayouts(t, r, all)
-		}
-		for _, db := range all {
-			db.flush(t)
-			compare(r, db, g.m)
-		}
-		sameLayouts(t, r, all)
-	})
-}
 
 func sameLayouts(t *testing.T, r *rapid.T, all []*opened) {
 	t.Helper()

@@ -1,7 +1,8 @@
+//go:build !race
+
 package systemtest
 
 import (
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -17,7 +18,6 @@ var (
 type binary struct {
 	of   string // package
 	once sync.Once
-	dir  string
 	path string
 	err  error
 }
@@ -32,15 +32,11 @@ func (b *binary) get(t testing.TB) string {
 }
 
 func (b *binary) build() {
-	if b.dir, b.err = os.MkdirTemp("", "edda-systemtest"); b.err != nil {
+	dir, err := sharedDir()
+	if err != nil {
+		b.err = err
 		return
 	}
-	b.path = filepath.Join(b.dir, filepath.Base(b.of))
+	b.path = filepath.Join(dir, filepath.Base(b.of))
 	b.err = goTool("build", "-ldflags", asShipped, "-o", b.path, b.of)
-}
-
-func (b *binary) remove() {
-	if b.dir != "" {
-		_ = os.RemoveAll(b.dir) // it is the system's folder for such things
-	}
 }

@@ -51,3 +51,11 @@ func readAll(t testing.TB, js jetstream.JetStream, name, subject string) (out []
 func idOf(m jetstream.Msg) string {
 	return wire.Codec{}.ID(wire.Message{Subject: m.Subject(), Header: m.Headers()})
 }
+
+func encoded(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // values of ours
+	}
+	return text
+}

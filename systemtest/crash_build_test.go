@@ -1,3 +1,5 @@
+//go:build !race
+
 package systemtest
 
 import (
@@ -49,14 +51,8 @@ func (b *crashBuild) get(t testing.TB) string {
 	return b.path
 }
 
-func (b *crashBuild) remove() {
-	if b.dir != "" {
-		_ = os.RemoveAll(b.dir) // it is the system's folder for such things
-	}
-}
-
 func (b *crashBuild) build() (err error) {
-	if b.dir, err = os.MkdirTemp("", "edda-crash"); err != nil {
+	if b.dir, err = sharedDir(); err != nil {
 		return err
 	}
 	b.path = filepath.Join(b.dir, "edda")

@@ -1,8 +1,9 @@
+//go:build !race
+
 package systemtest
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -159,12 +160,4 @@ func sameInstance(mine, theirs *edda.Instance) error {
 		return fmt.Errorf("stored is %s, the model has %s", y, x)
 	}
 	return nil
-}
-
-func encoded(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // values of ours
-	}
-	return text
 }

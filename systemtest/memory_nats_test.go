@@ -1,4 +1,4 @@
-//go:build memory
+//go:build memory && !race
 
 package systemtest
 

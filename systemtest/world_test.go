@@ -38,8 +38,8 @@ import (
 
 const tenant = "acme"
 
-// TestMain builds the binary once, for those tests that start it, and starts
-// the NATS server's clock of accesses, which must run outside every bubble.
+// TestMain starts the NATS server's clock of accesses, which must run outside every
+// bubble, and at the end removes the binaries that tests have built.
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
@@ -54,13 +54,37 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer tortured.remove()
-	defer clocked.remove()
 	ats.Register()
 	defer ats.Unregister()
-	defer theBinary.remove()
-	defer theNATS.remove()
+	defer leftovers.remove()
 	return m.Run()
+}
+
+// leftovers are folders that outlive the test that made them.
+var leftovers sharedDirs
+
+type sharedDirs struct {
+	mu   sync.Mutex // guards dirs
+	dirs []string
+}
+
+func sharedDir() (string, error) {
+	dir, err := os.MkdirTemp("", "edda-systemtest")
+	if err != nil {
+		return "", err
+	}
+	leftovers.mu.Lock()
+	defer leftovers.mu.Unlock()
+	leftovers.dirs = append(leftovers.dirs, dir)
+	return dir, nil
+}
+
+func (s *sharedDirs) remove() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, dir := range s.dirs {
+		_ = os.RemoveAll(dir) // it is the system's folder for such things
+	}
 }
 
 // world is the whole system: NATS, a store, everything that works on them, and

@@ -5,9 +5,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"edda/hero"
 )
@@ -167,63 +164,4 @@ func TestAJobOfOthersWhoseDependencyFailedWaitsForEver(t *testing.T) {
 	if m := b.pop(1); m.Message != "dependency 1 failed: exit 3" || m.ReplyTo != "job:12:2" {
 		t.Errorf("told %+v", m)
 	}
-}
-
-// Ten thousand jobs that wait among a hundred thousand that ended cost next to nothing,
-// and one whose time has come is released in the time of a round.
-func TestTenThousandJobsThatWaitCostNothingWhileIdle(t *testing.T) {
-	b := newBed(t)
-	b.runner(hero.Runner{ID: 20, Local: true}, 1)
-	ctx, c := t.Context(), b.raw(1)
-	b.writes(1, hero.JobDispatched, "")
-	b.writes(2, hero.JobDispatched, "")
-	for from := 0; from < 110_000; from += 1000 {
-		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i := from; i < from+1000; i++ {
-				status, after := "finished", "[]"
-				if i < 10_000 {
-					status, after = "waiting_for_prerequisites", "[1]"
-				}
-				key := hero.JobKey(12, uint32(1000+i))
-				p.HSet(ctx, key, "id", 1000+i, "caller_id", 12, "script", "x", "script_type", "python", "dependends", after, "status", status)
-				if i < 5000 { // half of them are held here, half are let wait by others
-					p.ZAdd(ctx, "edda:waiting", redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: key})
-				}
-			}
-			return nil
-		})
-		b.must(err)
-	}
-	key := hero.JobKey(12, 500_000)
-	b.must(c.HSet(ctx, key, "id", 500_000, "caller_id", 12, "script", "x", "script_type", "python", "dependends", "[2]", "status", "waiting_for_prerequisites").Err())
-	b.must(b.db.Hold(ctx, 1, b.job(1, 12, 500_000), key, "queue:python", ""))
-	r, err := New(b.db, Options{}) // as it is by default
-	b.must(err)
-	b.run(r)
-	rate := func() int { // commands in a second
-		before, _ := b.spent()
-		<-time.After(time.Second)
-		after, _ := b.spent()
-		return total(after) - total(before)
-	}
-	// The first look at everything has ended once two seconds are alike.
-	for last, until := 0, time.Now().Add(time.Minute); ; {
-		now := rate()
-		if last > 0 && max(now, last)-min(now, last) <= last/5 {
-			break
-		}
-		if last = now; time.Now().After(until) {
-			t.Fatal("it never comes to rest")
-		}
-	}
-	const rest = 12 * time.Second
-	before, cpu := b.spent()
-	<-time.After(rest)
-	after, now := b.spent()
-	t.Logf("Redis takes %.2f %% of a core and %.0f commands a second", 100*(now-cpu)/rest.Seconds(), float64(total(after)-total(before))/rest.Seconds())
-	if share := (now - cpu) / rest.Seconds(); share > 0.02 {
-		t.Errorf("Redis takes %.1f %% of a core: %v", 100*share, difference(before, after))
-	}
-	b.must(c.HSet(ctx, hero.JobKey(12, 2), "status", "finished").Err())
-	eventually(t, "it is released", func() bool { return c.LLen(ctx, "queue:python").Val() == 1 })
 }

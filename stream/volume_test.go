@@ -1,0 +1,23 @@
+//go:build !race
+
+package stream
+
+import (
+	"context"
+	"testing"
+
+	"edda/stream/wire"
+)
+
+// Others' messages are read and left out, as many as there are.
+func TestAFloodOfOthersMessagesStopsNobody(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{Name: "s", Tenants: wire.Tenants{"eu-*"}})
+		defer stop()
+		for i := range 2*pullMessages + bufferEvents {
+			w.send("beta", "O1", i)
+		}
+		w.send("eu-1", "O1", 1)
+		fetch(ctx, t, src, 1)
+	})
+}
