@@ -17,7 +17,7 @@ import (
 func (t *terminal) deadLetterCommand() *cobra.Command {
 	c := &client{term: t}
 	noun := &cobra.Command{
-		Use: "deadletter", Aliases: []string{"dl"}, Short: "Look at events that could not be applied, and act on them",
+		Use: "deadletter", Aliases: []string{"dl"}, Short: "Show events that could not be applied; redrive, skip or drop them",
 		Args: noun, RunE: help,
 	}
 	c.register(noun)
@@ -32,7 +32,7 @@ func (t *terminal) deadLetterCommand() *cobra.Command {
 type deadLetterFilter struct{ reason, saga string }
 
 func (f *deadLetterFilter) register(cmd *cobra.Command, reason string) {
-	cmd.Flags().StringVar(&f.reason, reason, "", "only those that died of this: "+strings.Join(edda.DeadReasons, ", "))
+	cmd.Flags().StringVar(&f.reason, reason, "", "only those with this reason: "+strings.Join(edda.DeadReasons, ", "))
 	cmd.Flags().StringVar(&f.saga, "saga", "", "only those of this saga")
 	offer(cmd, reason, edda.DeadReasons)
 }
@@ -117,7 +117,7 @@ func deadLetters() listing[edda.DeadLetter] {
 
 func (c *client) deadLetterShow() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "show ID", Aliases: []string{"describe", "get", "info"}, Short: "Everything about one dead letter, and what to do next", Args: args(cobra.ExactArgs(1)),
+		Use: "show ID", Aliases: []string{"describe", "get", "info"}, Short: "Show one dead letter, and what to do next", Args: args(cobra.ExactArgs(1)),
 		ValidArgsFunction: first(c.completeDeadLetters),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			var d server.DeadLetterView
