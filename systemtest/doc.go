@@ -1,4 +1,3 @@
-// Package systemtest holds the tests of the whole: every part together in a
-// bubble of virtual time, and the binary as a user runs it, killed and
-// restarted. It has no code of its own.
+// Package systemtest tests the whole system: all parts together in a synctest bubble, and the
+// binary as a user runs it, killed and restarted. It has no code of its own.
 package systemtest
