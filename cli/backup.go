@@ -45,7 +45,7 @@ process. Run a restored one with tenants: [TENANT] and nothing else.`,
 	v.register(cmd)
 	v.registerReason(cmd)
 	v.output.register(cmd)
-	cmd.PersistentFlags().Lookup("tenant").Usage = "only what is this tenant's (the flag alone: EDDA_TENANT does not narrow a backup)"
+	cmd.PersistentFlags().Lookup("tenant").Usage = "only the rows of this tenant (EDDA_TENANT does not narrow a backup)"
 	cmd.Flags().BoolVar(&force, "force", false, "replace the file")
 	return cmd
 }

@@ -214,7 +214,7 @@ func (j *heroJobs) result(job dispatcher.Job) error {
 }
 
 func (j *heroJobs) submit() *cobra.Command {
-	return j.each("submit ID...", "Queue created jobs, once what they depend on has finished", func(ctx context.Context, c *dispatcher.Client, id string) (string, error) {
+	return j.each("submit ID...", "Queue created jobs, once their dependencies have finished", func(ctx context.Context, c *dispatcher.Client, id string) (string, error) {
 		word, err := c.Submit(ctx, id)
 		return string(word), err
 	})

@@ -62,7 +62,7 @@ queue. The worker also finds jobs of dead workers.`,
 	f.IntVar(&w.o.Logs.Rotations, "log-rotations", script.DefaultLogRotations, "older parts kept beside each log; -1: none")
 	f.IntVar(&w.o.Logs.Files, "log-files", script.DefaultLogFiles, "log files of jobs to keep, the newest; -1: all")
 	f.DurationVar(&w.o.Logs.Age, "log-age", script.DefaultLogAge, "maximum age of a log since its last write; -1s: none")
-	f.StringSliceVar(&w.secrets, "secrets", nil, "patterns of the names of variables whose values are masked, in place of *SECRET*, *TOKEN* and so on")
+	f.StringSliceVar(&w.secrets, "secrets", nil, "name patterns of variables to mask, in place of *SECRET*, *TOKEN* and so on")
 	f.StringVar(&w.metrics, "metrics", "", "address that answers /metrics and /health, such as 127.0.0.1:9101")
 	f.StringVar(&w.level, "log-level", "info", "debug, info, warn or error")
 	return c

@@ -31,7 +31,7 @@ type deadLetterBatch struct {
 func (m *deadLetterBatch) register(c *client, cmd *cobra.Command) {
 	m.deadLetterFilter.register(cmd, "reason-of")
 	offerBy(cmd, "saga", c.completeSagas)
-	cmd.Flags().BoolVar(&m.all, "all", false, "all dead letters, or those that --saga and --reason-of choose")
+	cmd.Flags().BoolVar(&m.all, "all", false, "all dead letters, narrowed by --saga and --reason-of")
 	cmd.Flags().IntVar(&m.most, "max", defaultRedrives, "with --all: maximum number")
 	cmd.Flags().StringVar(&m.after, "after", "", "with --all: position to continue from, as an earlier run printed it")
 }

@@ -134,7 +134,7 @@ func (o *replayOrder) flags(cmd *cobra.Command, c *client) {
 	f.BoolVar(&o.Newest, "newest", false, "apply the newest version")
 	f.BoolVar(&o.DryRun, "dry-run", false, "compare and print the differences; change nothing")
 	f.StringVar(&c.why, "why", "", "the reason, for the audit (required without --dry-run)")
-	f.StringVar(&c.by, "by", "", "name for the audit (default: the user who calls)")
+	f.StringVar(&c.by, "by", "", "name for the audit (default: the calling user)")
 	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 }
 

@@ -61,7 +61,7 @@ func (t *terminal) sendCommand() *cobra.Command {
 	f.StringVar(&s.url, "nats", "", "URL of NATS (NATS_URL; "+nats.DefaultURL+")")
 	f.StringVar(&s.natsContext, "nats-context", "", "context of the nats CLI (NATS_CONTEXT)")
 	f.StringVar(&s.event.Why, "why", "", "the reason, for the audit")
-	f.StringVar(&s.event.By, "by", "", "name for the audit (default: the user who calls)")
+	f.StringVar(&s.event.By, "by", "", "name for the audit (default: the calling user)")
 	s.output.register(c)
 	return c
 }
