@@ -1,8 +1,7 @@
-// Package edda is the vocabulary of Edda, an engine for durable sagas. Every
-// other package speaks in these words; this one holds values only, imports the
-// standard library only, and does nothing.
+// Package edda has the domain types of Edda, an engine for durable sagas. It holds values only,
+// imports only the standard library, and does no I/O. Every other package uses its types.
 //
-// The straight line that everything follows:
+// The path of an event:
 //
 //	JetStream ─ batch ─> engine ─> saga.Apply (pure) ─> store.Commit (ONE transaction)
 //	                       ^                                   │
@@ -12,10 +11,9 @@
 //
 // What is not in the transaction did not happen; what is in it will happen.
 //
-// The words, in the order of the line: an [Event] is an input of a saga, from a
-// stream or a timer. It is routed to a [Key], whose whole durable record is a
-// [Cell]: the [Instance], and what is parked or held for it. Applying an event
-// to a cell gives a [Transition]: its [Fate], the instance as it is now, the
-// [Work] that goes out, the [Output]s that tell people what happened, and the
-// [DeadLetter] of an event that could not be applied.
+// An [Event] is an input of a saga, from a stream or a timer. It is routed to a [Key]. The
+// durable record of a key is a [Cell]: the [Instance], and the events that are parked or held
+// for it. Applying an event to a cell gives a [Transition]: its [Fate], the new instance, the
+// [Work] to send, the [Output]s for people, and the [DeadLetter] of an event that could not be
+// applied.
 package edda

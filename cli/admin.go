@@ -14,7 +14,7 @@ import (
 func (t *terminal) drainCommand() *cobra.Command {
 	c := &client{term: t}
 	cmd := &cobra.Command{
-		Use: "drain", Short: "Stop a running Edda in stages; again for the progress", Args: args(cobra.NoArgs),
+		Use: "drain", Short: "Stop a running Edda in stages; repeat to see the progress", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			raw, err := c.call(cmd.Context(), http.MethodPost, "/admin/drain", nil)
 			if err != nil {
@@ -42,9 +42,9 @@ func (t *terminal) reloadCommand() *cobra.Command {
 	skipTests := false
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Make a running Edda read its manifests again", Args: args(cobra.NoArgs),
-		Long: `Make a running Edda read its manifests and its file of tokens again. Manifests
-with an error, or with a test of their own that fails, are refused as a whole, and
-what ran before runs on. SIGHUP does the same; its log says what came of it.`,
+		Long: `Make a running Edda read its manifests and its token file again. If a manifest has
+an error, or one of its tests fails, all manifests are refused and the old ones stay
+in force. SIGHUP does the same, and the log reports the outcome.`,
 		Example: "  edda reload --why \"the new discount\"\n  edda reload --skip-tests --why \"the test is wrong, the saga is needed now\"",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path := "/admin/reload"
@@ -76,7 +76,7 @@ what ran before runs on. SIGHUP does the same; its log says what came of it.`,
 	}
 	c.register(cmd)
 	c.registerReason(cmd)
-	cmd.Flags().BoolVar(&skipTests, "skip-tests", false, "take the manifests in although tests of theirs fail; wants --why")
+	cmd.Flags().BoolVar(&skipTests, "skip-tests", false, "load the manifests although some of their tests fail; needs --why")
 	c.output.register(cmd)
 	return cmd
 }

@@ -16,7 +16,7 @@ import (
 func (t *terminal) auditCommand() *cobra.Command {
 	c := &client{term: t}
 	noun := &cobra.Command{
-		Use: "audit", Short: "Look at what operators did, and why",
+		Use: "audit", Short: "Show the commands of operators, with their reasons",
 		Args: noun, RunE: help,
 	}
 	c.register(noun)
@@ -29,7 +29,7 @@ func (c *client) auditList() *cobra.Command {
 	var p paging
 	var process bool
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List operators' acts, newest first", Args: args(cobra.NoArgs),
+		Use: "list", Aliases: []string{"ls"}, Short: "List the commands of operators, newest first", Args: args(cobra.NoArgs),
 		Example: "  edda audit list --since 24h\n  edda audit list --since 2026-05-01T00:00:00Z -o json\n  edda audit list --process",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := page(p.limit); err != nil {
@@ -58,8 +58,8 @@ func (c *client) auditList() *cobra.Command {
 			return audits().print(c.term, c.output, raw, found.Audits)
 		},
 	}
-	cmd.Flags().StringVar(&since, "since", "", "only acts of this long (24h, 7d), or since a time (RFC 3339)")
-	cmd.Flags().BoolVar(&process, "process", false, "acts on the whole process, of no tenant: gc, backup, doctor, compact, an accepted loss of a stream")
+	cmd.Flags().StringVar(&since, "since", "", "only entries of the last 24h or 7d, or since a time (RFC 3339)")
+	cmd.Flags().BoolVar(&process, "process", false, "commands on the whole process, without a tenant: gc, backup, doctor, compact, an accepted loss of a stream")
 	p.register(cmd, "next page")
 	c.output.register(cmd)
 	return cmd

@@ -22,14 +22,14 @@ func (t *terminal) backupCommand() *cobra.Command {
 	v := &storeVerb{client: client{term: t}}
 	force := false
 	cmd := &cobra.Command{
-		Use: "backup FILE", Short: "Take a consistent copy of a store, also while it is used", Args: args(cobra.ExactArgs(1)),
-		Long: `Copy the store as it is at one moment into a file, with a checksum behind it.
-A process that holds the store goes on working; what commits free meanwhile
-grows its file, for an hour at most.
+		Use: "backup FILE", Short: "Copy a store consistently, also while it is in use", Args: args(cobra.ExactArgs(1)),
+		Long: `Copy the store as of one moment into a file, followed by a checksum. A process
+that holds the store continues to work. Pages that commits free meanwhile cannot
+be reused, so its file grows, for an hour at most.
 
-With --tenant the file is a store of its own with what is that tenant's alone;
-an admin of that tenant may take it. What is encrypted stays so, with the keyset
-of the process. A restored one is run with tenants: [TENANT] and nothing else.`,
+With --tenant the file is a store with the rows of that tenant alone; an admin of
+that tenant may take it. Encrypted values stay encrypted, with the keyset of the
+process. Run a restored one with tenants: [TENANT] and nothing else.`,
 		Example: "  edda backup /backup/edda-$(date +%F).db\n  edda backup --addr 10.0.0.5:8700 edda.backup\n  edda backup --tenant acme acme.db",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := os.Stat(args[0]); err == nil && !force {
@@ -45,7 +45,7 @@ of the process. A restored one is run with tenants: [TENANT] and nothing else.`,
 	v.register(cmd)
 	v.registerReason(cmd)
 	v.output.register(cmd)
-	cmd.PersistentFlags().Lookup("tenant").Usage = "only what is this tenant's (the flag alone: EDDA_TENANT does not narrow a backup)"
+	cmd.PersistentFlags().Lookup("tenant").Usage = "only the rows of this tenant (EDDA_TENANT does not narrow a backup)"
 	cmd.Flags().BoolVar(&force, "force", false, "replace the file")
 	return cmd
 }
@@ -141,9 +141,9 @@ func (t *terminal) restoreCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "restore FILE", Short: "Check a backup and put it into a data folder", Args: args(cobra.ExactArgs(1)),
-		Long: `Check a backup, its checksum, pages and every row, and put it into the folder
-of a store that no process holds. Nothing is written where it is not sound.
-What it says at the end tells what an older store means; docs/OPERATING.md says more.`,
+		Long: `Check the checksum, pages and rows of a backup, and put it into the folder of a
+store that no process holds. A damaged backup writes nothing. The output at the
+end explains the consequences of an older store; docs/OPERATING.md says more.`,
 		Example: "  edda restore /backup/edda-2026-03-01.db --data /var/lib/edda",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if data == "" {
@@ -170,9 +170,9 @@ What it says at the end tells what an older store means; docs/OPERATING.md says 
 		},
 	}
 	v.output.register(cmd)
-	cmd.Flags().StringVar(&data, "data", "", "data folder to put it into")
-	cmd.Flags().BoolVar(&force, "force", false, "move the store that is there aside")
-	cmd.Flags().StringVar(&v.config, "config", "", "configuration file of the store's process, for its keyset and the like (EDDA_CONFIG)")
+	cmd.Flags().StringVar(&data, "data", "", "data folder to restore into")
+	cmd.Flags().BoolVar(&force, "force", false, "move an existing store aside")
+	cmd.Flags().StringVar(&v.config, "config", "", "configuration file of the store's process, for its keyset and other settings (EDDA_CONFIG)")
 	return cmd
 }
 

@@ -43,13 +43,13 @@ type client struct {
 // registerActor adds the flags of an audited command.
 func (c *client) registerActor(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.why, "why", "", "the reason, for the audit (required)")
-	cmd.Flags().StringVar(&c.by, "by", "", "who acts, for the audit (the user who calls)")
+	cmd.Flags().StringVar(&c.by, "by", "", "name for the audit (default: the calling user)")
 }
 
 // registerReason adds the flags of an audited command whose reason is optional.
 func (c *client) registerReason(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.why, "why", "", "the reason, for the audit")
-	cmd.Flags().StringVar(&c.by, "by", "", "who acts, for the audit (the user who calls)")
+	cmd.Flags().StringVar(&c.by, "by", "", "name for the audit (default: the calling user)")
 }
 
 // reasoned refuses a command without a reason before it is sent.

@@ -29,9 +29,9 @@ type credentials struct {
 }
 
 func (w *credentials) register(flags *pflag.FlagSet) {
-	flags.StringVar(&w.token, "token", "", "token to show ("+envToken+"); others on this machine may see it here: prefer the variable or a file")
+	flags.StringVar(&w.token, "token", "", "token to send ("+envToken+"); visible to others on this machine: prefer the variable or a file")
 	flags.StringVar(&w.file, "token-file", "", "file that holds the token ("+envTokenFile+")")
-	flags.StringVar(&w.ca, "ca", "", "authorities that the server's certificate is of, instead of the system's ("+envCA+"); means https")
+	flags.StringVar(&w.ca, "ca", "", "certificate authorities of the server, instead of the system's ("+envCA+"); means https")
 	flags.StringVar(&w.cert, "cert", "", "client certificate ("+envCert+"); with --key; means https")
 	flags.StringVar(&w.key, "key", "", "its key ("+envKey+")")
 }

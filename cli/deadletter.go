@@ -17,14 +17,14 @@ import (
 func (t *terminal) deadLetterCommand() *cobra.Command {
 	c := &client{term: t}
 	noun := &cobra.Command{
-		Use: "deadletter", Aliases: []string{"dl"}, Short: "Look at events that could not be applied, and act on them",
+		Use: "deadletter", Aliases: []string{"dl"}, Short: "Show events that could not be applied; redrive, skip or drop them",
 		Args: noun, RunE: help,
 	}
 	c.register(noun)
 	onlyWords(noun, "ca", "cert", "key", "token-file")
 	noun.AddCommand(c.deadLetterList(), c.deadLetterShow(), c.redriveCommand(),
-		c.giveUpCommand(edda.VerbDrop, "Give its event up for good"),
-		c.giveUpCommand(edda.VerbSkip, "Give a poison event up, and apply those that are held behind it"))
+		c.giveUpCommand(edda.VerbDrop, "Discard the event of a dead letter for good"),
+		c.giveUpCommand(edda.VerbSkip, "Discard a poison event, and apply the events held behind it"))
 	return noun
 }
 
@@ -32,8 +32,8 @@ func (t *terminal) deadLetterCommand() *cobra.Command {
 type deadLetterFilter struct{ reason, saga string }
 
 func (f *deadLetterFilter) register(cmd *cobra.Command, reason string) {
-	cmd.Flags().StringVar(&f.reason, reason, "", "only those that died of this: "+strings.Join(edda.DeadReasons, ", "))
-	cmd.Flags().StringVar(&f.saga, "saga", "", "only those of this saga")
+	cmd.Flags().StringVar(&f.reason, reason, "", "only dead letters with this reason: "+strings.Join(edda.DeadReasons, ", "))
+	cmd.Flags().StringVar(&f.saga, "saga", "", "only dead letters of this saga")
 	offer(cmd, reason, edda.DeadReasons)
 }
 
@@ -117,7 +117,7 @@ func deadLetters() listing[edda.DeadLetter] {
 
 func (c *client) deadLetterShow() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "show ID", Aliases: []string{"describe", "get", "info"}, Short: "Everything about one dead letter, and what to do next", Args: args(cobra.ExactArgs(1)),
+		Use: "show ID", Aliases: []string{"describe", "get", "info"}, Short: "Show one dead letter, with the next steps", Args: args(cobra.ExactArgs(1)),
 		ValidArgsFunction: first(c.completeDeadLetters),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			var d server.DeadLetterView

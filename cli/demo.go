@@ -15,10 +15,11 @@ func (t *terminal) demoCommand() *cobra.Command {
 	var o demo.Options
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "A thousand orders through a saga, checked against the books of a small shop",
-		Long: `Starts edda dev with the order and trip sagas on free ports, and a small shop that answers, declines, delays
-and loses calls. Sends orders through a NATS client, waits for their end, and compares the shop's books with what
-the sagas say. Exits 0 only when they agree.`,
+		Short: "Run a thousand orders through a saga, and check them against a small shop's records",
+		Long: `Starts edda dev with the order and trip sagas on free ports, and a small shop that
+answers, declines, delays and loses calls. Sends orders through a NATS client, waits
+for their end, and compares the shop's records with the sagas. Exits 0 only if they
+agree.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if o.Edda, err = os.Executable(); err != nil {
@@ -30,9 +31,9 @@ the sagas say. Exits 0 only when they agree.`,
 			return demo.Run(c.Context(), o)
 		},
 	}
-	c.Flags().IntVar(&o.Orders, "orders", 1000, "how many orders")
-	c.Flags().IntVar(&o.Trips, "trips", 200, "how many trips")
-	c.Flags().DurationVar(&o.Timeout, "timeout", time.Minute, "how long the whole run may take")
-	c.Flags().BoolVar(&o.Keep, "keep", false, "keep the data folder and say where it is")
+	c.Flags().IntVar(&o.Orders, "orders", 1000, "number of orders")
+	c.Flags().IntVar(&o.Trips, "trips", 200, "number of trips")
+	c.Flags().DurationVar(&o.Timeout, "timeout", time.Minute, "timeout of the whole run")
+	c.Flags().BoolVar(&o.Keep, "keep", false, "keep the data folder and print its path")
 	return c
 }

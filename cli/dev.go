@@ -31,16 +31,16 @@ func (t *terminal) devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "dev [PATH...]", Short: "Run everything in one process, NATS included; reloads when files change",
 		Long: `Run everything in one process: an embedded NATS with JetStream on a real port,
-the store, the sagas and the effects of the files or folders named, or else of
-the folder it is started in. Data is kept in --data across restarts. A changed file is taken in as it is saved; one with
-errors is shown, and what ran before runs on.
+the store, and the sagas and effects of the named files or folders (default: the
+working directory). Data is kept in --data across restarts. A saved file is loaded
+at once; if it has errors, these are shown and the old manifests stay in force.
 
-With --hero it coordinates and runs flows of jobs too: over the Redis of --redis,
-else over one of its own that is kept in --data too, and over a stand-in for Mycelium
+With --hero it also coordinates and runs flows of jobs: over the Redis of --redis,
+else over an embedded one that is kept in --data, and over a stand-in for Mycelium
 unless --mycelium-port names a real one.
 
-EDDA_EFFECTS_HANDOFF=false has effects go to their worker through the stream, as
-between processes.`,
+EDDA_EFFECTS_HANDOFF=false sends effect commands to their worker through the stream,
+as between processes.`,
 		Example: "  edda dev\n  edda dev order.yaml\n  edda dev --hero\n  edda dev sagas/ effects/ --addr 127.0.0.1:8701 --nats-addr 127.0.0.1:4223",
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			s.Manifests = paths
@@ -68,11 +68,11 @@ between processes.`,
 	f := c.Flags()
 	f.BoolVar(&hero, "hero", false, "coordinate and run flows of jobs, too")
 	registerHero(f, &s.Config)
-	f.StringVar(&s.Data, "data", ".edda", "folder that holds everything; remove it to begin anew")
+	f.StringVar(&s.Data, "data", ".edda", "folder of all data; remove it to begin anew")
 	f.StringVar(&s.Addr, "addr", node.DefaultAddr, "address of the HTTP server (EDDA_ADDR)")
 	f.StringVar(&s.NATSAddr, "nats-addr", defaultNATS, "address of the embedded NATS")
 	f.BoolVar(&s.SyncStreams, "sync-streams", false, "sync every message to disk before it is acknowledged: for power cuts; kill -9 loses nothing either way")
-	f.BoolVar(&s.AcceptStreamLoss, "accept-stream-loss", false, "go on although a stream begins behind what was handled, or was made anew; audited")
+	f.BoolVar(&s.AcceptStreamLoss, "accept-stream-loss", false, "continue although a stream begins behind the checkpoint, or was made anew; audited")
 	f.StringVar(&s.Gateway.URL, "gateway", "", "URL that takes aggregate commands")
 	f.StringVar(&s.Log.Level, "log", "warn", "debug, info, warn or error")
 	offer(c, "log", []string{"debug", "info", "warn", "error"})
@@ -238,15 +238,15 @@ func quote(s string) string {
 // registerHero offers the settings of the Hero systems under the names that the
 // original has. Their defaults are those of the configuration.
 func registerHero(f *pflag.FlagSet, c *node.Config) {
-	f.StringVar(&c.Redis.URL, "redis", "", "where Redis is: redis://host:port; with --hero an embedded one unless said")
+	f.StringVar(&c.Redis.URL, "redis", "", "URL of Redis: redis://host:port; default with --hero: an embedded one")
 	f.StringVar(&c.Redis.URL, "redis-url", "", "the same as --redis")
-	f.StringVar(&c.Redis.Addr, "redis-addr", "", "where Redis is: host:port")
+	f.StringVar(&c.Redis.Addr, "redis-addr", "", "address of Redis: host:port")
 	h := &c.Hero
 	f.StringVar(&h.API.HTTPIP, "api-http-ip", h.API.HTTPIP, "address of the coordinator")
 	f.IntVar(&h.API.HTTPPort, "api-http-port", h.API.HTTPPort, "port of the coordinator")
 	f.StringVar(&h.API.WSIP, "api-ws-ip", h.API.WSIP, "address of the coordinator's WebSocket")
 	f.IntVar(&h.API.WSPort, "api-ws-port", h.API.WSPort, "port of the coordinator's WebSocket")
-	f.StringVar(&h.Mycelium.IP, "mycelium-ip", h.Mycelium.IP, "where Mycelium is")
+	f.StringVar(&h.Mycelium.IP, "mycelium-ip", h.Mycelium.IP, "address of Mycelium")
 	f.IntVar(&h.Mycelium.Port, "mycelium-port", 0, fmt.Sprintf("port of Mycelium's API (%d, or %d for REST)", node.MyceliumPort, node.MyceliumRESTPort))
 	f.StringVar(&h.Mycelium.URL, "mycelium-url", "", "URL of Mycelium's API (MYCELIUM_URL)")
 	f.StringVar(&h.Mycelium.Protocol, "mycelium-protocol", h.Mycelium.Protocol, "rpc or rest")

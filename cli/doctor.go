@@ -15,10 +15,10 @@ func (t *terminal) doctorCommand() *cobra.Command {
 	v := &storeVerb{client: client{term: t}}
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check a store, and list instances that wait for nothing", Args: args(cobra.NoArgs),
-		Long: `Check everything that a store promises: its pages, rows, counters, indexes and
-chains. Then list the unfinished instances that have no timer, no step, no
-child, no person and no dead letter to wait for: only an event or an operator can
-move them. Exit code 1 where something contradicts itself.`,
+		Long: `Check the store: its pages, rows, counters, indexes and chains. Then list the
+unfinished instances that wait for no timer, step, child, person or dead letter:
+only an event or an operator can move them. Exit code 1 if something contradicts
+itself.`,
 		Example: "  edda doctor --data /var/lib/edda\n  edda doctor --addr 127.0.0.1:8700 -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := either(cmd.Context(), v, false, "/admin/doctor", func(ctx context.Context, db *openedStore) (server.Doctor, error) {

@@ -18,11 +18,11 @@ func (t *terminal) gcCommand() *cobra.Command {
 	v := &storeVerb{client: client{term: t}}
 	var dry, trust bool
 	cmd := &cobra.Command{
-		Use: "gc", Short: "Remove what has outlived its retention, or say what that is", Args: args(cobra.NoArgs),
-		Long: `Remove what has outlived its retention at once: finished instances, history,
-claims of the effect ledger, dead letters, audits, texts of versions that nothing
-needs any more. A running Edda does the same
-by itself once an hour. On a store that a process holds, that process does it.`,
+		Use: "gc", Short: "Remove rows past their retention time, or list them", Args: args(cobra.NoArgs),
+		Long: `Remove at once all rows past their retention time: finished instances, history,
+claims of the effect ledger, dead letters, audits, and texts of versions that nothing
+needs any more. A running Edda does the same once an hour. If a process holds the
+store, that process does it.`,
 		Example: "  edda gc --dry-run\n  edda gc --data /var/lib/edda --why \"before the move\"",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := url.Values{}
@@ -43,8 +43,8 @@ by itself once an hour. On a store that a process holds, that process does it.`,
 	v.register(cmd)
 	v.registerReason(cmd)
 	v.output.register(cmd)
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be removed, and how many bytes that is")
-	cmd.Flags().BoolVar(&trust, "trust-clock", false, "the date is right, although it is more than a month after the last clean-up")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only print the number and bytes of the rows to remove")
+	cmd.Flags().BoolVar(&trust, "trust-clock", false, "accept a date that is more than a month after the last clean-up")
 	return cmd
 }
 
@@ -69,11 +69,11 @@ func (v *storeVerb) printCollected(r retention.Report) {
 func (t *terminal) compactCommand() *cobra.Command {
 	v := &storeVerb{client: client{term: t}}
 	cmd := &cobra.Command{
-		Use: "compact", Short: "Give the free space of the store's file back", Args: args(cobra.NoArgs),
+		Use: "compact", Short: "Return the free space of the store's file", Args: args(cobra.NoArgs),
 		Long: `Copy the store into a new file, compare the two, and put the new one in place.
-A process that holds the store does it while it works: its commits wait for
-milliseconds at the end, and the answer says how long that was. There must be
-room on the disk for what the store really holds, a second time.`,
+A process that holds the store does it while it works: its commits wait some
+milliseconds at the end, and the answer says how long. The disk needs free space
+for the store's live data.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := either(cmd.Context(), v, true, "/admin/compact", func(ctx context.Context, db *openedStore) (store.Compaction, error) {
 				return db.maintenance.Compact(ctx, v.actor(), v.progress)

@@ -37,7 +37,7 @@ func (t *terminal) graphCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&format, "format", "mermaid", "mermaid, or dot for Graphviz")
 	offer(c, "format", formats())
-	c.Flags().StringVarP(&file, "out", "o", "", "file to write; standard output when unsaid")
+	c.Flags().StringVarP(&file, "out", "o", "", "file to write (default: standard output)")
 	c.Flags().StringVar(&name, "saga", "", "only this saga")
 	return c
 }

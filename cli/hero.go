@@ -34,14 +34,14 @@ const defaultLogDir = "edda-hero-logs"
 
 func (h *heroRedis) register(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
-	f.StringVar(&h.redis.URL, "redis", "", "where Redis is: redis://user:password@host:port, rediss:// for TLS, redis-sentinel://host:port,host:port/master (EDDA_REDIS, REDIS_URL; redis://127.0.0.1:6379)")
+	f.StringVar(&h.redis.URL, "redis", "", "URL of Redis: redis://user:password@host:port, rediss:// for TLS, redis-sentinel://host:port,host:port/master (EDDA_REDIS, REDIS_URL; redis://127.0.0.1:6379)")
 	f.StringVar(&h.redis.URL, "redis-url", "", "the same as --redis")
-	f.StringVar(&h.redis.Addr, "redis-addr", "", "where Redis is: host:port")
+	f.StringVar(&h.redis.Addr, "redis-addr", "", "address of Redis: host:port")
 	f.StringVar(&h.redis.CA, "redis-ca", "", "file of the CA that signed Redis's certificate")
 	f.StringVar(&h.redis.Cert, "redis-cert", "", "file of a client certificate")
 	f.StringVar(&h.redis.Key, "redis-key", "", "file of its key")
-	f.StringVar(&h.scheme, "queue-scheme", string(dispatcher.SchemeProtocol), "how queues are named: protocol (hero:work_queue:) or unified (hero:q:work:type:)")
-	f.StringVar(&h.order, "queue-order", string(dispatcher.FIFO), "which job is taken first: fifo, the oldest, or lifo")
+	f.StringVar(&h.scheme, "queue-scheme", string(dispatcher.SchemeProtocol), "names of the queues: protocol (hero:work_queue:) or unified (hero:q:work:type:)")
+	f.StringVar(&h.order, "queue-order", string(dispatcher.FIFO), "order of the jobs: fifo, the oldest first, or lifo")
 	f.StringVar(&h.logDir, "log-dir", "", "folder of the jobs' logs (EDDA_HERO_LOGS; "+defaultLogDir+")")
 	for flag, words := range map[string][]string{"queue-scheme": dispatcher.Schemes(), "queue-order": dispatcher.Orders()} {
 		if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {

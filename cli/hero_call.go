@@ -19,8 +19,8 @@ type heroClient struct{ url, tokenFile string }
 
 func (h *heroClient) register(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
-	f.StringVar(&h.url, "coordinator", "", "where the coordinator is (COORDINATOR_URL; http://"+coordinator.DefaultHTTPAddr+")")
-	f.StringVar(&h.tokenFile, "token-file", "", "file of the token to call with")
+	f.StringVar(&h.url, "coordinator", "", "URL of the coordinator (COORDINATOR_URL; http://"+coordinator.DefaultHTTPAddr+")")
+	f.StringVar(&h.tokenFile, "token-file", "", "file with the token")
 }
 
 func (h *heroClient) open(t *terminal) (*jsonrpc.Client, error) {

@@ -17,13 +17,13 @@ import (
 
 func (t *terminal) heroFlowCommand() *cobra.Command {
 	var h heroClient
-	noun := &cobra.Command{Use: "flow", Short: "Create flows of jobs, start them and look at them", Args: noun, RunE: help}
+	noun := &cobra.Command{Use: "flow", Short: "Create, start and show flows of jobs", Args: noun, RunE: help}
 	h.register(noun)
 	onlyWords(noun, "token-file")
 	noun.AddCommand(
 		t.flowCreate(&h), t.flowList(&h),
-		t.flowVerb(&h, "start", "Start a flow, or one in error again where it failed", "flow.start", map[string]string{"true": "started", "false": "it runs already"}),
-		t.flowVerb(&h, "cancel", "End a flow now; what runs is asked to stop", "flow.cancel", map[string]string{"true": "cancelled", "false": "there was nothing to cancel"}),
+		t.flowVerb(&h, "start", "Start a flow, or restart one in error where it failed", "flow.start", map[string]string{"true": "started", "false": "it runs already"}),
+		t.flowVerb(&h, "cancel", "End a flow now; running jobs are asked to stop", "flow.cancel", map[string]string{"true": "cancelled", "false": "there was nothing to cancel"}),
 		t.flowMet(&h), t.flowShow(&h), t.flowDelete(&h))
 	return noun
 }
@@ -64,7 +64,7 @@ func (t *terminal) flowVerb(h *heroClient, verb, short, method string, says map[
 
 func (t *terminal) flowMet(h *heroClient) *cobra.Command {
 	return &cobra.Command{
-		Use: "met CONTEXT FLOW PREREQUISITE", Short: "Say that a prerequisite holds", Args: args(cobra.ExactArgs(3)), ValidArgsFunction: t.completeFlows(h),
+		Use: "met CONTEXT FLOW PREREQUISITE", Short: "Mark a prerequisite of a flow as met", Args: args(cobra.ExactArgs(3)), ValidArgsFunction: t.completeFlows(h),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			var ready []uint32
 			if err := t.callFlow(cmd.Context(), h, words, "flow.prerequisite_met", words[2], &ready); err != nil {
@@ -102,14 +102,14 @@ func (t *terminal) callFlow(ctx context.Context, h *heroClient, words []string, 
 func (t *terminal) flowShow(h *heroClient) *cobra.Command {
 	var watch bool
 	c := &cobra.Command{
-		Use: "show CONTEXT FLOW", Short: "Draw a flow's graph and where its jobs stand",
-		Long: `Draw a flow's graph, a line for each level, and where its jobs stand:
+		Use: "show CONTEXT FLOW", Short: "Draw a flow's graph and the states of its jobs",
+		Long: `Draw a flow's graph, a line for each level, and the states of its jobs:
 
   · waits   ○ about to be sent   ▷ sent   ▶ runs   ✔ completed   ✘ failed   ⊘ cancelled
 
-←1,2 is what a job depends on, ?name a prerequisite it waits for, #2 its second
-attempt. With --watch the exit code is 1 where the flow ends in error; a coordinator
-that answers no longer, as in a restart, is asked again for five minutes.`,
+←1,2 are the dependencies of a job, ?name is a prerequisite it waits for, #2 its
+second attempt. With --watch the exit code is 1 if the flow ends in error. If the
+coordinator stops answering, as in a restart, it is asked again for five minutes.`,
 		Example: "  edda hero flow show 7 33\n  edda hero flow show 7 33 --watch",
 		Args:    args(cobra.ExactArgs(2)), ValidArgsFunction: t.completeFlows(h),
 		RunE: func(cmd *cobra.Command, words []string) error {
@@ -135,7 +135,7 @@ that answers no longer, as in a restart, is asked again for five minutes.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVarP(&watch, "watch", "w", false, "draw it again at every change, until it has ended")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "redraw it at every change, until it has ended")
 	return c
 }
 

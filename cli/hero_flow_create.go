@@ -46,10 +46,10 @@ func (t *terminal) flowCreate(h *heroClient) *cobra.Command {
 	var output outputFlag
 	c := &cobra.Command{
 		Use: "create FILE", Short: "Create a flow and its jobs from a file of YAML or JSON",
-		Long: `Create a flow and its jobs from a file of YAML or JSON, - for standard input. Jobs are
-named in the file and depend on each other by their names; their ids, and the flow's,
-are chosen unless the file gives them. Everything is checked before anything is sent,
-and what was created is deleted again when the rest fails.
+		Long: `Create a flow and its jobs from a file of YAML or JSON, - for standard input. Jobs
+have names in the file and depend on each other by these names. Ids of the jobs and
+the flow are chosen unless the file gives them. The file is checked before anything
+is sent. If one object cannot be created, the created ones are deleted again.
 
     name: nightly
     context: 7
@@ -85,8 +85,8 @@ and what was created is deleted again when the rest fails.
 			return t.createFlow(cmd.Context(), h, &flowCreation{client: client, file: file}, start, output)
 		},
 	}
-	c.Flags().Uint32Var(&contextID, "context", 0, "create it in this context, whatever the file says")
-	c.Flags().Uint32Var(&actor, "actor", 0, "create it as this actor, whatever the file says")
+	c.Flags().Uint32Var(&contextID, "context", 0, "create it in this context, overriding the file")
+	c.Flags().Uint32Var(&actor, "actor", 0, "create it as this actor, overriding the file")
 	c.Flags().BoolVar(&start, "start", false, "start it, too")
 	c.Flags().BoolVar(&dry, "dry-run", false, "check the file and show the flow; nothing is sent")
 	c.MarkFlagsMutuallyExclusive("start", "dry-run")

@@ -17,8 +17,8 @@ func (t *terminal) flowDelete(h *heroClient) *cobra.Command {
 	var jobs bool
 	c := &cobra.Command{
 		Use: "delete CONTEXT FLOW", Aliases: []string{"rm"}, Short: "Remove a flow that does not run; its jobs stay",
-		Long: `Remove a flow that does not run. Its jobs stay, with their results; --jobs removes them
-too. The id of a flow that ran is not used again.`,
+		Long: `Remove a flow that does not run. Its jobs stay, with their results; --jobs removes
+them too. The id of a flow that ran cannot be used again.`,
 		Args: args(cobra.ExactArgs(2)), ValidArgsFunction: t.completeFlows(h),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			var f hero.Flow
@@ -96,8 +96,8 @@ func (t *terminal) flowList(h *heroClient) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&status, "status", "", "only dispatched, started, error or finished")
-	c.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
-	c.Flags().Uint32Var(&offset, "offset", 0, "leave out so many of the lowest ids")
+	c.Flags().IntVar(&limit, "limit", 100, "maximum number, up to 1000")
+	c.Flags().Uint32Var(&offset, "offset", 0, "skip this many of the lowest ids")
 	offer(c, "status", flowStatuses())
 	output.register(c)
 	return c

@@ -30,8 +30,8 @@ func (t *terminal) heroJobCommand() *cobra.Command {
 	j := &heroJobs{term: t}
 	c := &cobra.Command{
 		Use: "job", Short: "Create jobs and follow them",
-		Long: `Create jobs for workers that speak the hero: protocol, ours (edda hero worker) or
-others, and follow them.`,
+		Long: `Create and follow jobs for workers of the hero: protocol: those of edda hero worker,
+or others.`,
 		Example: `  edda hero worker --worker w1 --interpreter "python3 -" &
   edda hero job run --worker w1 --script 'print(6 * 7)'`,
 		Args: noun, RunE: help,
@@ -51,16 +51,16 @@ type jobFlags struct {
 
 func (f *jobFlags) register(cmd *cobra.Command, j *heroJobs) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.job.WorkerID, "worker", "", "the worker that is to run it (required)")
+	fl.StringVar(&f.job.WorkerID, "worker", "", "worker of the job (required)")
 	fl.StringVar(&f.script, "script", "", "the script: text, @FILE, or - for standard input (required)")
-	fl.StringVar(&f.job.ID, "id", "", "id of the job; a UUID when unsaid")
-	fl.StringVar(&f.job.CallerID, "caller", "", "who creates it (USER)")
-	fl.StringVar(&f.job.ContextID, "context-id", "", "context it runs in")
-	fl.DurationVar(&f.timeout, "timeout", 0, "how long it may run, in whole seconds; 0: as its worker has it")
+	fl.StringVar(&f.job.ID, "id", "", "id of the job (default: a UUID)")
+	fl.StringVar(&f.job.CallerID, "caller", "", "creator of the job (USER)")
+	fl.StringVar(&f.job.ContextID, "context-id", "", "context of the job")
+	fl.DurationVar(&f.timeout, "timeout", 0, "timeout in whole seconds; 0: the worker's")
 	fl.Uint32Var(&f.job.Retries, "retries", 0, "runs after the first, when it fails or its worker dies")
-	fl.StringVar((*string)(&f.job.Priority), "priority", "", "high: before the other jobs of its worker; normal when unsaid")
+	fl.StringVar((*string)(&f.job.Priority), "priority", "", "high: before the other jobs of its worker; default normal")
 	fl.BoolVar(&f.job.Concurrent, "concurrent", false, "it may run beside others of its worker")
-	fl.StringVar(&f.job.LogPath, "log", "", "file within the worker's log folder for what it writes")
+	fl.StringVar(&f.job.LogPath, "log", "", "file in the worker's log folder for the script's output")
 	fl.StringArrayVar(&f.env, "env", nil, "a variable of the script, NAME=VALUE; repeatable")
 	fl.StringArrayVar(&f.job.Dependencies, "after", nil, "id of a job that must finish before; repeatable")
 	if err := cmd.RegisterFlagCompletionFunc("priority", cobra.FixedCompletions([]string{"normal", string(hero.PriorityHigh)}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
@@ -117,7 +117,7 @@ func (f *jobFlags) read(t *terminal) (dispatcher.Job, error) {
 func (j *heroJobs) create() *cobra.Command {
 	var f jobFlags
 	cmd := &cobra.Command{
-		Use: "create --worker W --script S", Short: "Create a job that does not run until it is submitted",
+		Use: "create --worker W --script S", Short: "Create a job that runs only after it is submitted",
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			job, err := f.read(j.term)
@@ -164,7 +164,7 @@ func (j *heroJobs) run() *cobra.Command {
 		},
 	}
 	f.register(cmd, j)
-	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait; the job goes on after it. 0: until it ends")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "maximum wait; the job continues after it. 0: until it ends")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
 	return cmd
 }
@@ -214,7 +214,7 @@ func (j *heroJobs) result(job dispatcher.Job) error {
 }
 
 func (j *heroJobs) submit() *cobra.Command {
-	return j.each("submit ID...", "Queue created jobs, once what they depend on has finished", func(ctx context.Context, c *dispatcher.Client, id string) (string, error) {
+	return j.each("submit ID...", "Queue created jobs, once their dependencies have finished", func(ctx context.Context, c *dispatcher.Client, id string) (string, error) {
 		word, err := c.Submit(ctx, id)
 		return string(word), err
 	})
@@ -276,10 +276,10 @@ func (j *heroJobs) all(ctx context.Context, c *dispatcher.Client, ids []string, 
 func (j *heroJobs) requeue() *cobra.Command {
 	var stale bool
 	cmd := &cobra.Command{
-		Use: "requeue ID... | --stale", Short: "Run jobs again that failed, or whose workers are gone",
-		Long: `Run jobs again that failed, whose workers are gone, or that no queue holds: their
-attempts count anew. With --stale, look for jobs whose worker is gone or whose timeout
-passed, and queue them again within their retries, as workers of ours do by themselves.`,
+		Use: "requeue ID... | --stale", Short: "Run jobs again that failed, or whose workers died",
+		Long: `Run jobs again that failed, whose workers died, or that are in no queue: their
+attempts count anew. With --stale, find jobs whose worker died or whose timeout
+passed, and queue them again within their retries, as edda hero worker does itself.`,
 		ValidArgsFunction: j.completeJobs,
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if stale == (len(ids) > 0) {
@@ -296,7 +296,7 @@ passed, and queue them again within their retries, as workers of ours do by them
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&stale, "stale", false, "look for jobs that their workers left behind")
+	cmd.Flags().BoolVar(&stale, "stale", false, "find jobs of dead workers")
 	j.output.register(cmd)
 	return cmd
 }
@@ -321,7 +321,7 @@ func (j *heroJobs) sweep(ctx context.Context, c *dispatcher.Client) error {
 
 func (j *heroJobs) status() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status ID", Aliases: []string{"describe", "get", "info"}, Short: "Everything about one job",
+		Use: "status ID", Aliases: []string{"describe", "get", "info"}, Short: "Show one job",
 		Args: args(cobra.ExactArgs(1)), ValidArgsFunction: j.completeJobs,
 		RunE: func(cmd *cobra.Command, a []string) error {
 			return j.with(cmd.Context(), func(c *dispatcher.Client) error {
@@ -372,9 +372,9 @@ func paragraph(text string) string {
 
 func (j *heroJobs) logs() *cobra.Command {
 	return &cobra.Command{
-		Use: "logs ID", Short: "What a job's script has written to its log",
-		Long: `What a job's script has written to its log, the last 4 MiB. The log is a file: run
-this where the worker runs, with the same --log-dir.`,
+		Use: "logs ID", Short: "Print the log of a job's script",
+		Long: `Print the log of a job's script, the last 4 MiB. The log is a file: run this where
+the worker runs, with the same --log-dir.`,
 		Args: args(cobra.ExactArgs(1)), ValidArgsFunction: j.completeJobs,
 		RunE: func(cmd *cobra.Command, a []string) error {
 			return j.with(cmd.Context(), func(c *dispatcher.Client) error {
@@ -412,7 +412,7 @@ func (j *heroJobs) list() *cobra.Command {
 	cmd.Flags().StringVar(&f.Caller, "caller", "", "only of this caller")
 	cmd.Flags().StringVar(&f.Context, "context-id", "", "only of this context")
 	cmd.Flags().StringVar(&status, "status", "", "only dispatched, started, error or finished")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
+	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number, up to 1000")
 	offer(cmd, "status", jobStatuses())
 	j.output.register(cmd)
 	return cmd

@@ -18,9 +18,9 @@ func (t *terminal) heroMyceliumCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "mycelium", Short: "Serve a stand-in for Mycelium on this machine, for development",
 		Long: `Serve a stand-in for Mycelium's message API on this machine: several nodes that
-reach each other and nobody else. It is not Mycelium: nothing is encrypted and
-nothing leaves this process. Each node answers JSON-RPC on a port of its own, the
-first on --port, the next ones on the following; REST is 100 ports above.`,
+reach only each other. It is not Mycelium: nothing is encrypted and nothing leaves
+this process. Each node answers JSON-RPC on a port of its own, from --port upwards;
+REST is 100 ports above.`,
 		Example: "  edda hero mycelium --nodes 2 --port 8990",
 		Args:    args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,7 +32,7 @@ first on --port, the next ones on the following; REST is 100 ports above.`,
 	}
 	c.Flags().StringVar(&ip, "ip", node.Defaults().Hero.Mycelium.IP, "address to listen on: a loopback one")
 	c.Flags().IntVar(&port, "port", node.MyceliumPort, "port of the first node")
-	c.Flags().IntVar(&count, "nodes", 2, "how many nodes")
+	c.Flags().IntVar(&count, "nodes", 2, "number of nodes")
 	c.Flags().StringVar(&metrics, "metrics", "", "address that answers /metrics and /health, such as 127.0.0.1:9101")
 	return c
 }

@@ -33,9 +33,9 @@ func (t *terminal) heroWorkerCommand() *cobra.Command {
 	w := &heroWorker{}
 	c := &cobra.Command{
 		Use: "worker --worker ID", Short: "Run the jobs of one worker",
-		Long: `Run the jobs of one worker, until it is told to stop: then jobs that run have --grace
-to end, and go back to the queue after it. Several processes may have the same id: they
-share its queue. It also looks for jobs whose workers are gone.`,
+		Long: `Run the jobs of one worker until it is stopped. Then running jobs have --grace to
+end, and go back to the queue after it. Several processes with the same id share its
+queue. The worker also finds jobs of dead workers.`,
 		Example: `  edda hero worker --worker w1 --interpreter "python3 -" --concurrency 4`,
 		Args:    args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,23 +46,23 @@ share its queue. It also looks for jobs whose workers are gone.`,
 	f := c.Flags()
 	f.StringVar(&w.id, "worker", "", "id of the worker: jobs name it (required)")
 	f.StringVar(&w.interpreter, "interpreter", "python3 -", "command that runs a script, which it reads on its standard input")
-	f.IntVar(&w.o.Concurrency, "concurrency", 1, "how many jobs with concurrent: true run at once")
-	f.DurationVar(&w.o.Timeout, "timeout", 10*time.Minute, "of jobs that have none, in whole seconds")
-	f.DurationVar(&w.o.Grace, "grace", 20*time.Second, "for jobs that run when it is to stop")
-	f.DurationVar(&w.o.Keep, "keep", 0, "remove ended jobs after it; 0: never")
-	f.DurationVar(&w.o.Sweep, "sweep", 10*time.Second, "time between looks for jobs whose workers are gone")
-	f.StringVar(&w.dir, "dir", "", "folder for scripts' temporary files and the audit record; one of this user when unsaid")
+	f.IntVar(&w.o.Concurrency, "concurrency", 1, "jobs with concurrent: true that run at once")
+	f.DurationVar(&w.o.Timeout, "timeout", 10*time.Minute, "timeout of jobs without one, in whole seconds")
+	f.DurationVar(&w.o.Grace, "grace", 20*time.Second, "time for running jobs when the worker stops")
+	f.DurationVar(&w.o.Keep, "keep", 0, "remove ended jobs after this time; 0: never")
+	f.DurationVar(&w.o.Sweep, "sweep", 10*time.Second, "interval of the search for jobs of dead workers")
+	f.StringVar(&w.dir, "dir", "", "folder for scripts' temporary files and the audit record (default: one of this user)")
 	f.BoolVar(&w.sandbox, "sandbox", false, "run each script as another user, without network and the host's files; needs root")
-	f.Int64Var(&w.limits.Memory, "memory", 0, "bytes that a script and its processes hold together; 0: 1 GiB")
-	f.DurationVar(&w.limits.CPU, "cpu", 0, "processor time that they use together; 0: 1h")
+	f.Int64Var(&w.limits.Memory, "memory", 0, "bytes of memory of a script and its processes; 0: 1 GiB")
+	f.DurationVar(&w.limits.CPU, "cpu", 0, "CPU time of a script and its processes; 0: 1h")
 	f.Int64Var(&w.limits.Disk, "disk", 0, "bytes in a script's temporary folder; 0: 1 GiB")
 	f.IntVar(&w.limits.Processes, "processes", 0, "processes of a script at once; 0: 64")
-	f.IntVar(&w.limits.Output, "output", 0, "bytes of its output, and as many of its errors; 0: 1 MiB")
+	f.IntVar(&w.limits.Output, "output", 0, "bytes of standard output, and of standard error; 0: 1 MiB")
 	f.Int64Var(&w.o.Logs.Size, "log-size", 0, "bytes of a job's log before it is rotated; 0: 16 MiB in --log-dir, 1 MiB in --dir")
-	f.IntVar(&w.o.Logs.Rotations, "log-rotations", script.DefaultLogRotations, "older parts that are kept beside each log; -1: none")
-	f.IntVar(&w.o.Logs.Files, "log-files", script.DefaultLogFiles, "files of jobs' logs that are kept, the oldest go first; -1: all")
-	f.DurationVar(&w.o.Logs.Age, "log-age", script.DefaultLogAge, "how long ago a log that is kept was written; -1s: any time")
-	f.StringSliceVar(&w.secrets, "secrets", nil, "patterns of the names of variables whose values are masked, in place of *SECRET*, *TOKEN* and so on")
+	f.IntVar(&w.o.Logs.Rotations, "log-rotations", script.DefaultLogRotations, "older parts kept beside each log; -1: none")
+	f.IntVar(&w.o.Logs.Files, "log-files", script.DefaultLogFiles, "log files of jobs to keep, the newest; -1: all")
+	f.DurationVar(&w.o.Logs.Age, "log-age", script.DefaultLogAge, "maximum age of a log since its last write; -1s: none")
+	f.StringSliceVar(&w.secrets, "secrets", nil, "name patterns of variables to mask, in place of *SECRET*, *TOKEN* and so on")
 	f.StringVar(&w.metrics, "metrics", "", "address that answers /metrics and /health, such as 127.0.0.1:9101")
 	f.StringVar(&w.level, "log-level", "info", "debug, info, warn or error")
 	return c

@@ -23,7 +23,7 @@ import (
 func (t *terminal) instanceCommand() *cobra.Command {
 	c := &client{term: t}
 	noun := &cobra.Command{
-		Use: "instance", SuggestFor: []string{"ls", "list", "ps"}, Aliases: []string{"i"}, Short: "Look at instances and act on them",
+		Use: "instance", SuggestFor: []string{"ls", "list", "ps"}, Aliases: []string{"i"}, Short: "Show instances, and send them signals, answers and commands",
 		Args: noun, RunE: help,
 	}
 	c.register(noun)
@@ -32,10 +32,10 @@ func (t *terminal) instanceCommand() *cobra.Command {
 		c.waitingList("held", "List keys that a poison event holds, and what each waits for"),
 		c.waitingList("parked", "List keys whose events wait for their instance to begin"),
 		c.signalCommand(), c.answerCommand(),
-		c.verbCommand(edda.VerbCancel, "Fail it as cancelled, and undo what was done", true),
-		c.verbCommand(edda.VerbTerminate, "End it now; nothing is undone", true),
+		c.verbCommand(edda.VerbCancel, "Fail it as cancelled, and undo its finished steps", true),
+		c.verbCommand(edda.VerbTerminate, "End it now, without undo", true),
 		c.stepCommand(edda.VerbRetry, "Call a failed step or undo again", false),
-		c.stepCommand(edda.VerbSkip, "Go on without a failed step or undo", true))
+		c.stepCommand(edda.VerbSkip, "Continue without a failed step or undo", true))
 	return noun
 }
 
@@ -168,7 +168,7 @@ func ago(t time.Time) string {
 
 func (c *client) instanceDescribe() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "describe SAGA KEY", Aliases: []string{"get", "info"}, Short: "Everything about one instance",
+		Use: "describe SAGA KEY", Aliases: []string{"get", "info"}, Short: "Show one instance",
 		Args: args(cobra.ExactArgs(2)), ValidArgsFunction: c.completeInstance,
 		RunE: func(cmd *cobra.Command, a []string) error {
 			var view server.InstanceView
@@ -193,7 +193,7 @@ func instancePath(a []string) string {
 func (c *client) instanceHistory() *cobra.Command {
 	var p paging
 	cmd := &cobra.Command{
-		Use: "history SAGA KEY", Short: "What became of its events, newest first",
+		Use: "history SAGA KEY", Short: "Show its events and their fates, newest first",
 		Args: args(cobra.ExactArgs(2)), ValidArgsFunction: c.completeInstance,
 		RunE: func(cmd *cobra.Command, a []string) error {
 			if err := page(p.limit); err != nil {
@@ -320,7 +320,7 @@ func (c *client) stepCommand(verb, short string, ask bool) *cobra.Command {
 	if ask {
 		cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	} else {
-		cmd.Flags().StringVar(&data, "data", "", "an input instead of the one before, JSON")
+		cmd.Flags().StringVar(&data, "data", "", "input that replaces the previous one, JSON")
 	}
 	return cmd
 }

@@ -13,10 +13,10 @@ const keysetVariable = "EDDA_ENCRYPTION_KEYSET"
 
 func (t *terminal) keyCommand() *cobra.Command {
 	path := ""
-	noun := &cobra.Command{Use: "key", Short: "Make and rotate the keys that encrypt a store", Args: noun, RunE: help,
-		Long: `Make and rotate the keys that encrypt the payloads in a store (edda run with
+	noun := &cobra.Command{Use: "key", Short: "Create and rotate the keys that encrypt a store", Args: noun, RunE: help,
+		Long: `Create and rotate the keys that encrypt the payloads in a store (edda run with
 encryption.keyset). The newest key encrypts, all of them decrypt. Keep the file
-apart from the store and its backups: without it nobody can read them.`}
+apart from the store and its backups: they cannot be read without it.`}
 	noun.PersistentFlags().StringVar(&path, "keyset", "", "the file ("+keysetVariable+")")
 	verb := func(use, short, done string, do func(string) error) *cobra.Command {
 		return &cobra.Command{Use: use, Short: short, Args: args(cobra.NoArgs), RunE: func(*cobra.Command, []string) error {
@@ -34,7 +34,7 @@ apart from the store and its backups: without it nobody can read them.`}
 		}}
 	}
 	noun.AddCommand(
-		verb("create", "Make a keyset with one key", "%s is made; keep a copy of it in a safe place", keyset.Create),
+		verb("create", "Create a keyset with one key", "%s is made; keep a copy of it in a safe place", keyset.Create),
 		verb("rotate", "Add a key, which encrypts from the next start on", "%s has a new key, which encrypts from the next start on; the older ones stay, to decrypt", keyset.Rotate),
 	)
 	return noun

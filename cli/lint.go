@@ -17,7 +17,7 @@ func paths() cobra.PositionalArgs { return args(cobra.MinimumNArgs(1)) }
 func (t *terminal) lintCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "lint PATH...", Short: "Check manifests; files, or folders of *.yaml",
-		Long: "Check manifests and report all problems at once. Warnings alone are no failure.",
+		Long: "Check manifests and report all problems at once. Warnings do not fail the check.",
 		Args: paths(),
 		RunE: func(_ *cobra.Command, paths []string) error {
 			problems, err := node.Lint(paths)

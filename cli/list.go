@@ -61,8 +61,8 @@ const maxPage = 1000
 
 // register adds the flags.
 func (p *paging) register(cmd *cobra.Command, after string) {
-	cmd.Flags().StringVar(&p.after, "after", "", after+": what --after said at the end of the page before")
-	cmd.Flags().IntVar(&p.limit, "limit", 100, "at most so many, up to "+strconv.Itoa(maxPage))
+	cmd.Flags().StringVar(&p.after, "after", "", after+": the --after value at the end of the previous page")
+	cmd.Flags().IntVar(&p.limit, "limit", 100, "maximum number, up to "+strconv.Itoa(maxPage))
 }
 
 // query returns the URL query of the page and of the filters with a value.

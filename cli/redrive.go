@@ -31,9 +31,9 @@ type deadLetterBatch struct {
 func (m *deadLetterBatch) register(c *client, cmd *cobra.Command) {
 	m.deadLetterFilter.register(cmd, "reason-of")
 	offerBy(cmd, "saga", c.completeSagas)
-	cmd.Flags().BoolVar(&m.all, "all", false, "all dead letters, or those that --saga and --reason-of choose")
-	cmd.Flags().IntVar(&m.most, "max", defaultRedrives, "with --all: at most so many")
-	cmd.Flags().StringVar(&m.after, "after", "", "with --all: where to go on, as a run that ended early said")
+	cmd.Flags().BoolVar(&m.all, "all", false, "all dead letters, narrowed by --saga and --reason-of")
+	cmd.Flags().IntVar(&m.most, "max", defaultRedrives, "with --all: maximum number")
+	cmd.Flags().StringVar(&m.after, "after", "", "with --all: position to continue from, as an earlier run printed it")
 }
 
 func (m *deadLetterBatch) check(a []string) error {
@@ -57,7 +57,7 @@ type redriving struct {
 func (c *client) redriveCommand() *cobra.Command {
 	var r redriving
 	cmd := &cobra.Command{
-		Use: "redrive ID | --all", Short: "Apply the event of a dead letter again, and those that are held behind it",
+		Use: "redrive ID | --all", Short: "Apply the event of a dead letter again, and the events held behind it",
 		Example: `  edda deadletter redrive 0191… --why "manifest mended"
   edda deadletter redrive 0191… --data '{"amount": 7}' --why "amount was missing"
   edda deadletter redrive --all --saga order --reason-of poison --why "version 4 is out"`,
@@ -85,7 +85,7 @@ func (c *client) redriveCommand() *cobra.Command {
 		},
 	}
 	r.register(c, cmd)
-	cmd.Flags().StringVar(&r.data, "data", "", "another payload: JSON, @FILE, or - for standard input; for a message that could not be read, its whole body")
+	cmd.Flags().StringVar(&r.data, "data", "", "payload that replaces the event's: JSON, @FILE, or - for standard input; for an undecodable message, its whole body")
 	c.output.register(cmd)
 	c.registerActor(cmd)
 	return cmd

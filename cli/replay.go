@@ -39,21 +39,20 @@ func (t *terminal) replayCommand() *cobra.Command {
 	c := &client{term: t}
 	var o replayOrder
 	cmd := &cobra.Command{
-		Use: "replay SAGA", Short: "Build a saga's instances again from what is recorded", Args: args(cobra.ExactArgs(1)),
-		Long: `Builds the instances of a saga again, beside the stored ones: first from their
-history, in the order in which it was applied, then from the events of the streams
-that history does not have. Where something else comes out, it takes the place of
-what is stored, at the end. Other sagas, and this one, go on meanwhile.
+		Use: "replay SAGA", Short: "Rebuild a saga's instances from history and the streams", Args: args(cobra.ExactArgs(1)),
+		Long: `Rebuilds the instances of a saga beside the stored ones: first from their history,
+in the recorded order, then from the events of the streams that history lacks. At the
+end, instances that differ replace the stored ones. All sagas continue meanwhile.
 
-Nothing is sent unless --emit says so: new sends what never went out by the
-records, all sends everything again under the ids that it had.
+Nothing is sent by default. --emit new sends work that never went out by the records;
+--emit all sends everything again under its old ids.
 
-Every generation is built with the version of the manifest that it ran on, and so
-comes out as it was. After a mistake in a manifest was corrected, --newest builds
-with the version that starts now; try it with --dry-run first.
+Every generation is built with its own version of the manifest, so it comes out
+unchanged. After a mistake in a manifest was corrected, --newest builds with the
+newest version; try it with --dry-run first.
 
-edda replay list says what became of those before. A saga called list, or ls, is
-replayed by: edda replay -- list
+edda replay list shows earlier replays. A saga called list, or ls, is replayed by:
+edda replay -- list
 
 Exit code: 0 done, and in a dry run nothing differs; 1 it failed; 2 a mistake in
 the command; 3 a dry run found instances that differ.`,
@@ -127,15 +126,15 @@ func (o *replayOrder) flags(cmd *cobra.Command, c *client) {
 	f := cmd.Flags()
 	f.Uint64Var(&o.FromSeq, "from-seq", 0, "instances that took in an event of this sequence or a later one")
 	f.StringVar(&o.Stream, "stream", "", "stream of the sequence (AGGREGATE_EVENTS)")
-	f.StringVar(&o.fromTime, "from-time", "", "instances that took something in then or later, as 2026-03-01T10:00:00Z")
+	f.StringVar(&o.fromTime, "from-time", "", "instances that took an input in at this time or later, such as 2026-03-01T10:00:00Z")
 	f.StringVar(&o.Key, "instance", "", "one instance, by its key (--key is the key of --cert)")
-	f.StringVar(&o.Emit, "emit", replay.EmitNone, "none, new or all: what is sent of the work that comes out")
+	f.StringVar(&o.Emit, "emit", replay.EmitNone, "work to send: none, new or all")
 	offer(cmd, "emit", []string{replay.EmitNone, replay.EmitNew, replay.EmitAll})
-	f.IntVar(&o.Version, "version", 0, "apply this version instead of the one that each generation ran on")
+	f.IntVar(&o.Version, "version", 0, "apply this version instead of each generation's own")
 	f.BoolVar(&o.Newest, "newest", false, "apply the newest version")
 	f.BoolVar(&o.DryRun, "dry-run", false, "compare and print the differences; change nothing")
 	f.StringVar(&c.why, "why", "", "the reason, for the audit (required without --dry-run)")
-	f.StringVar(&c.by, "by", "", "who acts, for the audit (the user who calls)")
+	f.StringVar(&c.by, "by", "", "name for the audit (default: the calling user)")
 	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 }
 

@@ -117,7 +117,7 @@ func versionLine(b server.Build) string { return fmt.Sprintf("edda %s (%s)\n", b
 func (t *terminal) versionCommand() *cobra.Command {
 	var output outputFlag
 	c := &cobra.Command{
-		Use: "version", Short: "Say which program this is", Args: args(cobra.NoArgs),
+		Use: "version", Short: "Print the version and build of this program", Args: args(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			b := t.build()
 			if output == outputJSON {

@@ -18,10 +18,10 @@ import (
 func (t *terminal) runCommand() *cobra.Command {
 	var file string
 	c := &cobra.Command{
-		Use: "run [PATH...]", Short: "Run sagas in production, over the NATS you have",
+		Use: "run [PATH...]", Short: "Run sagas in production, over your NATS",
 		Long: `Run sagas in production. Settings come from flags, EDDA_* variables and the
 configuration file, in this order; NATS is named as for the nats CLI (NATS_URL,
-NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
+NATS_CREDS, NATS_CONTEXT, ...). Show the result with: edda config view`,
 		Example: "  edda run --config edda.yaml --role combined",
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			read := func() (node.Config, error) {
@@ -46,20 +46,20 @@ NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
 	f.StringVar(&file, "config", "", "configuration file (EDDA_CONFIG)")
 	f.String("role", unused.Role, "one or several of saga, effect, combined, coordinator, runner; with commas between")
 	f.String("addr", unused.Addr, "address of the HTTP server")
-	f.String("probe-addr", "", "answer /health /live /ready /metrics here as well: any address, no token needed")
-	f.String("tokens", "", "file of tokens: who may call; see edda token")
+	f.String("probe-addr", "", "second address for /health /live /ready /metrics, without a token")
+	f.String("tokens", "", "file with the tokens of callers; see edda token")
 	f.String("tls-cert", "", "certificate of the HTTP server; with --tls-key")
 	f.String("tls-key", "", "its key")
 	f.String("tls-client-ca", "", "only clients with a certificate of these authorities may connect")
 	f.String("data", "", "folder of the store")
-	f.String("nats-url", "", "where NATS is")
+	f.String("nats-url", "", "URL of NATS")
 	f.String("nats-context", "", "context of the nats CLI")
 	f.String("gateway", "", "URL that takes aggregate commands")
-	f.StringSlice("tenants", nil, "only these tenants, * matches")
+	f.StringSlice("tenants", nil, "only these tenants; * matches any text")
 	offer(c, "role", node.Roles())
 	registerHero(f, &unused)
-	f.Bool("adopt-empty", false, "take tenants over that another store served, without their instances; audited")
-	f.Bool("accept-stream-loss", false, "go on although a stream begins behind what was handled, or was made anew; audited")
+	f.Bool("adopt-empty", false, "take over tenants of another store, without their instances; audited")
+	f.Bool("accept-stream-loss", false, "continue although a stream begins behind the checkpoint, or was made anew; audited")
 	return c
 }
 
@@ -94,9 +94,9 @@ func (t *terminal) loadConfig(file string, flags *pflag.FlagSet) (node.Config, e
 
 func (t *terminal) configCommand() *cobra.Command {
 	var file string
-	noun := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: noun, RunE: help}
+	noun := &cobra.Command{Use: "config", Short: "Show the configuration", Args: noun, RunE: help}
 	view := &cobra.Command{
-		Use: "view", Short: "Show what edda run would use, from file, environment and defaults", Args: args(cobra.NoArgs),
+		Use: "view", Short: "Show the settings of edda run, from file, environment and defaults", Args: args(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			c, err := t.loadConfig(file, nil)
 			if err != nil {

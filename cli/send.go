@@ -54,14 +54,14 @@ func (t *terminal) sendCommand() *cobra.Command {
 	f.StringVar(&s.event.AggregateID, "id", "", "id of the aggregate (required)")
 	f.StringVar(&s.data, "data", "", "payload: JSON, @FILE, or - for standard input")
 	f.StringVar(&s.tenant, "tenant", "", "tenant (EDDA_TENANT; "+node.DevTenant+")")
-	f.BoolVar(&s.noTenancy, "no-tenancy", false, "there are no tenants")
-	f.StringVar(&s.event.ID, "event-id", "", "id of the event: the same one counts once; made up when unsaid")
+	f.BoolVar(&s.noTenancy, "no-tenancy", false, "subjects without tenants")
+	f.StringVar(&s.event.ID, "event-id", "", "id of the event, for deduplication (default: a new one)")
 	f.IntVar(&s.event.Version, "version", 0, "version of the event's schema")
 	f.StringVar(&s.event.Correlation, "correlation", "", "correlation id")
-	f.StringVar(&s.url, "nats", "", "where NATS is (NATS_URL; "+nats.DefaultURL+")")
+	f.StringVar(&s.url, "nats", "", "URL of NATS (NATS_URL; "+nats.DefaultURL+")")
 	f.StringVar(&s.natsContext, "nats-context", "", "context of the nats CLI (NATS_CONTEXT)")
 	f.StringVar(&s.event.Why, "why", "", "the reason, for the audit")
-	f.StringVar(&s.event.By, "by", "", "who acts, for the audit (the user who calls)")
+	f.StringVar(&s.event.By, "by", "", "name for the audit (default: the calling user)")
 	s.output.register(c)
 	return c
 }

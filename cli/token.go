@@ -30,10 +30,10 @@ type tokenBook struct {
 
 func (t *terminal) tokenCommand() *cobra.Command {
 	b := &tokenBook{term: t}
-	noun := &cobra.Command{Use: "token", Short: "Say who may call: make, list and revoke tokens", Args: noun, RunE: help,
-		Long: `Say who may call. A file of tokens (edda run --tokens FILE) has a line for each:
-its name, role, tenants and the hash of the token. A running Edda takes a changed
-file in with edda reload.`}
+	noun := &cobra.Command{Use: "token", Short: "Create, list and revoke tokens of callers", Args: noun, RunE: help,
+		Long: `Create, list and revoke the tokens of callers. The token file (edda run --tokens FILE)
+has a line for each: name, role, tenants and the hash of the token. Load a changed file
+into a running Edda with edda reload.`}
 	noun.PersistentFlags().StringVar(&b.file, "tokens", "", "the file ("+envTokens+")")
 	onlyWords(noun, "tokens")
 	noun.AddCommand(b.create(), b.list(), b.revoke())
@@ -43,13 +43,13 @@ file in with edda reload.`}
 func (b *tokenBook) create() *cobra.Command {
 	e, role, expires, actor := access.Entry{}, "", "", uint32(0)
 	c := &cobra.Command{
-		Use: "create --name NAME --role ROLE --tenants T,...", Short: "Make a token; it is shown once", Args: args(cobra.NoArgs),
-		Long: `Make a token. It goes to the standard output, once: what is kept is its hash. The
-line with the hash is added to the file of --tokens, or shown where none is named.
-With --certificate nothing is made: who shows a verified client certificate of
-that name (DNS, URI or common name) is the caller. With --expires it is refused after
-that time, without a reload. With --actor it is a token of the Hero coordinator:
-the line is for the file of hero.api.tokens.`,
+		Use: "create --name NAME --role ROLE --tenants T,...", Short: "Create a token; it is shown once", Args: args(cobra.NoArgs),
+		Long: `Create a token and print it once to standard output; only its hash is kept. The line
+with the hash is added to the file of --tokens, or printed if no file is named.
+With --certificate no token is created: a verified client certificate of that name
+(DNS, URI or common name) identifies the caller. With --expires the token is refused
+after that time, without a reload. With --actor it is a token of the Hero coordinator,
+and its line belongs into the file of hero.api.tokens.`,
 		Example: "  edda token create --tokens tokens.yaml --name ops --role operator --tenants 'acme,eu-*' --expires 90d > ops.token\n  edda token create --actor 1001 > actor.token",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("actor") {
@@ -64,11 +64,11 @@ the line is for the file of hero.api.tokens.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&e.Name, "name", "", "whose it is; stands in the audit")
+	f.StringVar(&e.Name, "name", "", "name of the caller, for the audit")
 	f.StringVar(&role, "role", "", "viewer reads, operator acts, admin does everything")
-	f.StringSliceVar(&e.Tenants, "tenants", nil, "the tenants it is for: names or patterns; '*' for all and for the process")
+	f.StringSliceVar(&e.Tenants, "tenants", nil, "its tenants: names or patterns; '*' for all and for the process")
 	f.StringVar(&e.Certificate, "certificate", "", "a name in a client certificate, instead of a token")
-	f.StringVar(&expires, "expires", "", "until when: how long (12h, 30d), or a time (RFC 3339); for ever unless said")
+	f.StringVar(&expires, "expires", "", "duration (12h, 30d), or a time (RFC 3339); default: no expiry")
 	f.Uint32Var(&actor, "actor", 0, "a token of the Hero coordinator, for the actor of this number")
 	offer(c, "role", []string{string(access.Viewer), string(access.Operator), string(access.Admin)})
 	return c
@@ -177,7 +177,7 @@ func (b *tokenBook) read() ([]byte, error) {
 func (b *tokenBook) list() *cobra.Command {
 	var output outputFlag
 	c := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List who may call", Args: args(cobra.NoArgs),
+		Use: "list", Aliases: []string{"ls"}, Short: "List tokens", Args: args(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			text, err := b.read()
 			if err != nil {
@@ -224,7 +224,7 @@ func expiry(e access.Entry, now time.Time) string {
 
 func (b *tokenBook) revoke() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke NAME", Aliases: []string{"rm"}, Short: "Take a token out of the file", Args: args(cobra.ExactArgs(1)), ValidArgsFunction: first(b.completeNames),
+		Use: "revoke NAME", Aliases: []string{"rm"}, Short: "Remove a token from the file", Args: args(cobra.ExactArgs(1)), ValidArgsFunction: first(b.completeNames),
 		RunE: func(_ *cobra.Command, names []string) error {
 			text, err := b.read()
 			if err != nil {

@@ -17,7 +17,7 @@
 // # Values
 //
 // Values are JSON's: null (written nil), booleans, integers of 64 bits,
-// fractions, texts, lists, maps with text keys. What differs from expr:
+// fractions, texts, lists, maps with text keys. The differences from expr are:
 //
 //   - Integers stay integers and never wrap: passing 64 bits is an error. A
 //     fraction that is whole becomes an integer: 10 / 2 is 5. Integers beyond

@@ -1,11 +1,10 @@
-// Package stream is the JetStream adapter: the streams themselves, the saga worker's
-// [Source], the [Publisher] of work, results and inputs, and the effect worker's
-// [Commands]. Package wire has the forms of the messages, package kv the connection.
+// Package stream is the JetStream adapter: the streams themselves, the saga worker's [Source],
+// the [Publisher] of work, results and inputs, and the effect worker's [Commands]. Package wire
+// encodes the messages, package kv has the connection.
 //
-// What it promises: a message is decoded once; each stream's messages come in stream order
-// and without a gap, whatever the connection does.
+// It promises to decode a message once, and to deliver each stream's messages in order and
+// without a gap, whatever happens to the connection.
 //
-// What it refuses: to read on from a position in a stream that is no longer the
-// stream the position was taken in, and to work on a stream whose settings break
-// what Edda promises.
+// It refuses to read a stream from a position that was taken in another stream, and to work on
+// a stream whose settings break a promise of Edda.
 package stream

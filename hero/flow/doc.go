@@ -1,5 +1,5 @@
 // Package flow decides how a flow of jobs advances. A [State] is a value: its methods take an
-// input and a time, and return the next state and the acts to be done. The package has no
+// input and a time, and return the next state and the acts to execute. The package has no
 // clock, no queue and no I/O. hero/flowsaga stores the state, and hero/msgout does the acts.
 //
 // The rules:

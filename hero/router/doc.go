@@ -1,13 +1,13 @@
-// Package router takes messages from msg_out to whom they are for: jobs to
-// supervisors and runners, chat, mail and results to actors. It also takes the
-// job messages that arrived in msg_in and makes jobs of them.
+// Package router routes messages from msg_out to their receivers: jobs to supervisors and
+// runners, chat, mail and results to actors. It also makes jobs of the job messages that arrive
+// in msg_in.
 //
-// A key leaves msg_out by BLMOVE to msg_out_coordinator and is removed from
-// there when the message has its fate: its results are recorded, reported to its
-// flow and on the caller's msg_in, or waiting for a local runner is written down.
-// A router that dies leaves nothing undone: the next one looks the list through,
-// asks the supervisor what became of a job that it may have got, and pushes again
-// only what was not received. Every step may be repeated; what it says is said once.
+// BLMOVE moves a key from msg_out to msg_out_coordinator. The key is removed from there once the
+// fate of the message is durable: its results are recorded and reported to its flow and on the
+// caller's msg_in, or its wait for a local runner is stored. A killed router loses nothing. The
+// next one scans the list, asks the supervisor for the state of a job that it may have received,
+// and pushes again only the jobs that were not received. Every step may be repeated; its
+// messages are sent once.
 //
 // The router decides nothing about flows: it reports to them. It runs nothing.
 package router
