@@ -139,14 +139,6 @@ func (t *terminal) planned(f flowFile, output outputFlag) error {
 	return nil
 }
 
-func (t *terminal) json(v any) error {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("write json: %w", err)
-	}
-	return indented(t.out, raw)
-}
-
 // createFlow creates the flow and its jobs, or neither.
 func (t *terminal) createFlow(ctx context.Context, h *heroClient, c *flowCreation, start bool, output outputFlag) error {
 	if err := c.create(ctx); err != nil {

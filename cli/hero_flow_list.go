@@ -86,7 +86,7 @@ func (t *terminal) flowList(h *heroClient) *cobra.Command {
 				return h.failed(err)
 			}
 			more := len(flows) > limit
-			if err := t.printFlows(flows[:min(limit, len(flows))], output); err != nil {
+			if err := flowList.print(t, output, nil, flows[:min(limit, len(flows))]); err != nil {
 				return err
 			}
 			if more {
@@ -103,27 +103,21 @@ func (t *terminal) flowList(h *heroClient) *cobra.Command {
 	return c
 }
 
-func (t *terminal) printFlows(flows []hero.Flow, output outputFlag) error {
-	if output == outputJSON {
-		return t.json(flows)
-	}
-	var lines [][]string
-	for _, f := range flows {
-		id := strconv.FormatUint(uint64(f.ID), 10)
-		if output == outputIDs {
-			fmt.Fprintln(t.out, id)
-			continue
-		}
-		updated := ""
-		if f.UpdatedAt > 0 {
-			updated = ago(time.Unix(int64(f.UpdatedAt), 0))
-		}
-		lines = append(lines, []string{id, brief(f.Name), string(f.Status), strconv.Itoa(len(f.Jobs)), updated, brief(f.Unreadable)})
-	}
-	if output == outputTable {
-		rows(t.out, []string{"flow", "name", "status", "jobs", "updated", "remark"}, lines)
-	}
-	return nil
+var flowList = listing[hero.Flow]{
+	id: func(f hero.Flow) string { return strconv.FormatUint(uint64(f.ID), 10) },
+	columns: []column[hero.Flow]{
+		{"flow", func(f hero.Flow) string { return strconv.FormatUint(uint64(f.ID), 10) }},
+		{"name", func(f hero.Flow) string { return brief(f.Name) }},
+		{"status", func(f hero.Flow) string { return string(f.Status) }},
+		{"jobs", func(f hero.Flow) string { return strconv.Itoa(len(f.Jobs)) }},
+		{"updated", func(f hero.Flow) string {
+			if f.UpdatedAt == 0 {
+				return ""
+			}
+			return ago(time.Unix(int64(f.UpdatedAt), 0))
+		}},
+		{"remark", func(f hero.Flow) string { return brief(f.Unreadable) }},
+	},
 }
 
 // completeFlows completes the flow of the context that is typed, where a coordinator

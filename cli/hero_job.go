@@ -196,7 +196,7 @@ func (j *heroJobs) await(ctx context.Context, c *dispatcher.Client, job dispatch
 func (j *heroJobs) result(job dispatcher.Job) error {
 	switch j.output {
 	case outputJSON:
-		if err := j.json(job); err != nil {
+		if err := j.term.json(job); err != nil {
 			return err
 		}
 	case outputIDs:
@@ -308,7 +308,7 @@ func (j *heroJobs) sweep(ctx context.Context, c *dispatcher.Client) error {
 	}
 	switch j.output {
 	case outputJSON:
-		return j.json(swept)
+		return j.term.json(swept)
 	case outputIDs:
 		for _, id := range slices.Concat(swept.Requeued, swept.Failed) {
 			fmt.Fprintln(j.term.out, printable(id))
@@ -340,7 +340,7 @@ func (j *heroJobs) status() *cobra.Command {
 func (j *heroJobs) describe(job dispatcher.Job) error {
 	switch j.output {
 	case outputJSON:
-		return j.json(job)
+		return j.term.json(job)
 	case outputIDs:
 		fmt.Fprintln(j.term.out, job.ID)
 		return nil
@@ -445,25 +445,18 @@ func (j *heroJobs) show(ctx context.Context, c *dispatcher.Client, f dispatcher.
 		fmt.Fprintf(j.term.err, "%d more: add --limit, --status or --worker\n", more)
 		jobs = jobs[:limit]
 	}
-	return j.print(jobs)
+	return jobList.print(j.term, j.output, nil, jobs)
 }
 
-func (j *heroJobs) print(jobs []dispatcher.Job) error {
-	if j.output == outputJSON {
-		return j.json(jobs)
-	}
-	var lines [][]string
-	for _, job := range jobs {
-		if j.output == outputIDs {
-			fmt.Fprintln(j.term.out, printable(job.ID))
-			continue
-		}
-		lines = append(lines, []string{job.ID, job.WorkerID, string(job.Status), brief(job.Error), ago(job.UpdatedAt)})
-	}
-	if j.output == outputTable {
-		rows(j.term.out, []string{"job", "worker", "status", "error", "updated"}, lines)
-	}
-	return nil
+var jobList = listing[dispatcher.Job]{
+	id: func(job dispatcher.Job) string { return job.ID },
+	columns: []column[dispatcher.Job]{
+		{"job", func(job dispatcher.Job) string { return job.ID }},
+		{"worker", func(job dispatcher.Job) string { return job.WorkerID }},
+		{"status", func(job dispatcher.Job) string { return string(job.Status) }},
+		{"error", func(job dispatcher.Job) string { return brief(job.Error) }},
+		{"updated", func(job dispatcher.Job) string { return ago(job.UpdatedAt) }},
+	},
 }
 
 // brief is the beginning of a text, for a table.
@@ -494,18 +487,10 @@ func refusedByUs(err error) error {
 	return err
 }
 
-func (j *heroJobs) json(v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("write json: %w", err)
-	}
-	return indented(j.term.out, text)
-}
-
 func (j *heroJobs) say(job dispatcher.Job, what string) error {
 	switch j.output {
 	case outputJSON:
-		return j.json(job)
+		return j.term.json(job)
 	case outputIDs:
 		fmt.Fprintln(j.term.out, job.ID)
 		return nil

@@ -21,9 +21,12 @@ type column[T any] struct {
 	of   func(T) string
 }
 
-// print writes the items in the format of -o. raw is their JSON.
+// print writes the items in the format of -o. raw is their JSON as a server sent it; without
+// it print encodes the items.
 func (l listing[T]) print(t *terminal, o outputFlag, raw []byte, items []T) error {
 	switch {
+	case o == outputJSON && raw == nil:
+		return t.json(items)
 	case o == outputJSON:
 		return indented(t.out, raw)
 	case o == outputIDs && l.id == nil:

@@ -124,3 +124,12 @@ func indented(w io.Writer, raw []byte) error {
 	_, err := buf.WriteTo(w)
 	return err
 }
+
+// json writes a value as indented JSON.
+func (t *terminal) json(v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write json: %w", err)
+	}
+	return indented(t.out, raw)
+}
