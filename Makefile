@@ -67,13 +67,14 @@ test: servers $(BIN)/gotestsum ## every test, with the race detector where there
 		wait $$pid || code=1; cat $$plain; exit $$code'
 
 # What needs a server, Python or the binary is left to `make test`, and so is what costs minutes.
-# Not by -short: the property tests would try a fifth, too few for some to say anything.
+# Not by -short: the property tests would try a fifth, too few for some to say anything. The
+# constraint !quick leaves out single tests that take more than a second or two.
 SLOW := cli effects/sqleffect hero/% internal/archtest internal/demo internal/realservers \
 	internal/costbudget internal/harness internal/shop store/wal systemtest systemtest/%
 QUICK = $(filter-out $(addprefix edda/,$(SLOW)),$(shell $(GO) list ./...)) edda/hero/flow edda/hero/flowsaga
 
 quick: ## in less than a minute: the tests that need no server and no Python; `make test` runs all
-	$(THRIFT) $(GO) test -vet=off -timeout 5m $(QUICK)
+	$(THRIFT) $(GO) test -vet=off -tags quick -timeout 5m $(QUICK)
 
 KILLS ?= 240
 SEED  ?= $(shell date +%s)
