@@ -96,13 +96,9 @@ func (c *compiler) initial(v *manifests.Value) {
 }
 
 func (c *compiler) event(e manifests.EventDecl) {
-	d := &eventDecl{src: e, known: e.Version, upcast: map[int]upcast{}, schema: c.schema(e.Schema, "event "+e.Name.Text)}
+	d := &eventDecl{src: e, upcast: map[int]upcast{}, schema: c.schema(e.Schema, "event "+e.Name.Text)}
 	for _, u := range e.Upcast {
-		names := append([]string{"event"}, keyNames...)
-		d.upcast[u.From] = upcast{set: c.assigns(u.Set, names), unset: paths(u.Unset)}
-		if e.Version == 0 {
-			d.known = max(d.known, u.From+1)
-		}
+		d.upcast[u.From] = upcast{set: c.assigns(u.Set, keyNames), unset: paths(u.Unset)}
 	}
 	c.p.events[e.Name.Text] = d
 }

@@ -19,8 +19,8 @@ func mutants() []mutant {
 	return []mutant{
 		{
 			name: "oldest undo first", file: "undo.go", test: any + "plain",
-			old: "	f := r.in.Frames[len(r.in.Frames)-1]\n	r.in.Frames = r.in.Frames[:len(r.in.Frames)-1]\n",
-			new: "	f := r.in.Frames[0]\n	r.in.Frames = r.in.Frames[1:]\n",
+			old: "			f := r.in.Frames[len(r.in.Frames)-1]\n			r.in.Frames = r.in.Frames[:len(r.in.Frames)-1]\n",
+			new: "			f := r.in.Frames[0]\n			r.in.Frames = r.in.Frames[1:]\n",
 		},
 		{
 			name: "an unknown outcome is not undone", file: "settle.go", test: any + "plain",
@@ -67,8 +67,8 @@ func mutants() []mutant {
 			old: "	out.Steps = withRoom(in.Steps)\n", new: "",
 		},
 		{
-			name: "an event of the rest is applied before those parked", file: "hold.go", test: any + "plain",
-			old: "	if a.unparked && !a.applyAllParked(e.N, rest) {\n		return false\n	}\n", new: "",
+			name: "a held event is applied before the parked ones", file: "hold.go", test: any + "plain",
+			old: "	if a.unparked && !a.applyAllParked(e.N, behind) {\n		return false\n	}\n", new: "",
 		},
 	}
 }

@@ -166,7 +166,6 @@ func (a *action) member() *action {
 
 type eventDecl struct {
 	src    manifests.EventDecl
-	known  int // the newest version known; 0: the manifest names no versions
 	schema *jsonschema.Schema
 	upcast map[int]upcast
 }

@@ -46,9 +46,25 @@ func (v *value) eval(sc *scope) (any, error) {
 	case manifests.Template:
 		return v.text(sc)
 	case manifests.List:
-		return v.list(sc)
+		out := make([]any, len(v.items))
+		for i, item := range v.items {
+			x, err := item.eval(sc)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = x
+		}
+		return out, nil
 	case manifests.Map:
-		return v.object(sc)
+		out := make(map[string]any, len(v.fields))
+		for _, f := range v.fields {
+			x, err := f.value.eval(sc)
+			if err != nil {
+				return nil, err
+			}
+			out[f.name] = x
+		}
+		return out, nil
 	}
 	return v.src.Scalar, nil
 }
@@ -67,30 +83,6 @@ func (v *value) text(sc *scope) (any, error) {
 		b.WriteString(expression.Text(x))
 	}
 	return b.String(), sc.r.spend(expression.Written(b.Len()))
-}
-
-func (v *value) list(sc *scope) (any, error) {
-	out := make([]any, len(v.items))
-	for i, item := range v.items {
-		x, err := item.eval(sc)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = x
-	}
-	return out, nil
-}
-
-func (v *value) object(sc *scope) (any, error) {
-	out := make(map[string]any, len(v.fields))
-	for _, f := range v.fields {
-		x, err := f.value.eval(sc)
-		if err != nil {
-			return nil, err
-		}
-		out[f.name] = x
-	}
-	return out, nil
 }
 
 // json evaluates and encodes; a missing value gives no bytes.
