@@ -1,9 +1,12 @@
 package saga
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -190,6 +193,8 @@ func (v *value) names(into map[string]bool) {
 		f.value.names(into)
 	}
 }
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 func addNames(into map[string]bool, p *expression.Program) {
 	if p == nil {
