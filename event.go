@@ -88,8 +88,8 @@ type Event struct {
 	// Redriven is set when a dead or held event is applied again by an
 	// operator: its own earlier entry does not make it a duplicate.
 	Redriven bool `json:"redriven,omitempty"`
-	// Redrives counts the redrives of the event, so that a dead letter that comes
-	// back has another id than the one before.
+	// Redrives counts the redrives of the event. It distinguishes a dead letter that
+	// came back from the one before.
 	Redrives int `json:"redrives,omitempty"`
 	// Malformed is set by the adapter when the message cannot be an input;
 	// it becomes a dead letter with that reason (see DeadLetter.Reason) and
