@@ -45,7 +45,7 @@ func TestAStoredSourceParsesToTheSameHash(t *testing.T) {
 	}
 }
 
-// mustParse parses what may have problems.
+// mustParse parses a file that may have problems.
 func mustParse(text string) *File {
 	f, _ := Parse("x.yaml", []byte(text))
 	return f
@@ -169,7 +169,7 @@ func TestParseFilesThroughALink(t *testing.T) {
 	}
 }
 
-func TestParseFilesFindsWhatIsDefinedTwice(t *testing.T) {
+func TestParseFilesFindsDuplicateDefinitions(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), "saga: s\non: {E: }\n---\neffect: e\nhttp: {}\n---\nsaga: own\non: {E: }\n---\nsaga: own\non: {E: }\n")
 	write(t, filepath.Join(dir, "b.yaml"), "saga: s\nversion: 2\non: {E: }\n---\nsaga: s\nversion: 1\non: {E: }\n---\neffect: e\nversion: 2\nhttp: {}\n")
@@ -191,7 +191,7 @@ func TestParseFilesFindsWhatIsDefinedTwice(t *testing.T) {
 	}
 }
 
-func TestParseFilesThatCannotBeRead(t *testing.T) {
+func TestParseFilesReportsUnreadableFiles(t *testing.T) {
 	empty := t.TempDir()
 	for _, path := range []string{filepath.Join(empty, "none.yaml"), empty} {
 		if _, _, err := ParseFiles(path); err == nil || !strings.Contains(err.Error(), path) {

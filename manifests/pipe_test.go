@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestAPipeInAFolderIsAProblemAmongTheOthers: all else is read.
-func TestAPipeInAFolderIsAProblemAmongTheOthers(t *testing.T) {
+// TestAPipeInAFolderIsAProblem, and the other files are read.
+func TestAPipeInAFolderIsAProblem(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("saga: a\nkey: event.id\non: {Go: {start: true}}\nnonsense: 1\n"), 0o600); err != nil {
 		t.Fatal(err)

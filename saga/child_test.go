@@ -24,9 +24,9 @@ func startedChild(t *testing.T) *line {
 	return l
 }
 
-// TestAParentCancelledAnInstanceThatItHadNotStarted: a parent that fails before
+// TestAParentCannotCancelAnInstanceThatItDidNotStart: a parent that fails before
 // it hears that the key is in use sends a cancel after its refused start.
-func TestAParentCancelledAnInstanceThatItHadNotStarted(t *testing.T) {
+func TestAParentCannotCancelAnInstanceThatItDidNotStart(t *testing.T) {
 	l := startedChild(t)
 	l.give(edda.Event{Kind: edda.KindStart, CommandID: "start-2", Parent: edda.Key{Tenant: "t", Saga: "parent", Correlation: "Q"}})
 	out := l.give(edda.Event{Kind: edda.KindOperator, Type: edda.VerbCancel, CommandID: "start-2", By: "parent"})
@@ -39,9 +39,9 @@ func TestAParentCancelledAnInstanceThatItHadNotStarted(t *testing.T) {
 	}
 }
 
-// TestAStartSentAgainMuchLaterFailedTheParent: the relay died after sending and before recording
+// TestAStartSentAgainMuchLaterIsADuplicate: the relay died after sending and before recording
 // it, and the child has forgotten the message's id meanwhile.
-func TestAStartSentAgainMuchLaterFailedTheParent(t *testing.T) {
+func TestAStartSentAgainMuchLaterIsADuplicate(t *testing.T) {
 	l := startedChild(t)
 	for range recentIDs + 1 {
 		l.give(edda.Event{Kind: edda.KindEvent, Type: "Noted", Correlation: "K"})

@@ -97,7 +97,7 @@ on:
   saga.failed: {set: {text: "=repeat('x', 100)"}, do: [{event: One}, {event: Two}, {event: Three}, {event: Four}]}
 `
 
-func TestStateBeyondItsLimitIsPoisonAndYetUndone(t *testing.T) {
+func TestStateBeyondItsLimitIsPoisonAndCanBeUndone(t *testing.T) {
 	l := limited(t, bulky, Options{MaxState: 64, MaxActions: 3})
 	l.event("Go", `{"id":"K"}`)
 	l.result("a", edda.Succeeded, `{}`)
@@ -112,7 +112,7 @@ func TestStateBeyondItsLimitIsPoisonAndYetUndone(t *testing.T) {
 	l.want(l.result("a.undo", edda.Succeeded, `{}`), "event One, event Two, event Three, event Four, end undone cancelled")
 }
 
-func TestTooManyActionsArePoisonAndTerminateStillPasses(t *testing.T) {
+func TestTooManyActionsArePoisonAndTheSagaCanBeTerminated(t *testing.T) {
 	l := limited(t, bulky, Options{MaxState: 64, MaxActions: 3})
 	l.event("Go", `{"id":"K"}`)
 	trs := l.event("Many", `{"id":"K","list":[1,2,3]}`)
@@ -124,7 +124,7 @@ func TestTooManyActionsArePoisonAndTerminateStillPasses(t *testing.T) {
 	l.want(l.operator(edda.VerbRedrive), "refused redrive nothing is held")
 }
 
-func TestCancelWorksThoughTheEndHasTooManyActions(t *testing.T) {
+func TestCancelIgnoresTheLimitOfActions(t *testing.T) {
 	l := limited(t, bulky, Options{MaxState: 64, MaxActions: 3})
 	l.event("Go", `{"id":"K"}`)
 	l.result("a", edda.Failed, `{}`)
@@ -133,7 +133,7 @@ func TestCancelWorksThoughTheEndHasTooManyActions(t *testing.T) {
 	}
 }
 
-func TestALetCyclePrintsItsWay(t *testing.T) {
+func TestALetCycleIsPrinted(t *testing.T) {
 	f, _ := manifests.Parse("m.yaml", []byte("saga: s\nkey: event.id\non:\n  Go:\n    start: true\n    let: {a: b, b: \"[c]\", c: len(a)}\n    do: [{done: =a}]\n"))
 	_, ps := Compile(f.Sagas[0], Options{})
 	if len(ps) != 1 || !strings.Contains(ps[0].Error(), "m.yaml:6:11: error: let needs itself: a → b → c → a") {
@@ -163,7 +163,7 @@ func TestPoisonSaysWhereAndWithWhat(t *testing.T) {
 	}
 }
 
-func TestBigIntegersAreKeptToTheUndo(t *testing.T) {
+func TestBigIntegersReachTheUndoExactly(t *testing.T) {
 	const big = "9007199254740993"
 	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, set: {n: =event.n}, do: [{effect: a, with: {n: =state.n}, undo: {effect: u, with: {i: =input.n, r: =result.n}}}]}\n  a.ok: {do: [{fail: x}]}\n", Options{})
 	l.event("Go", `{"id":`+big+`,"n":`+big+`}`)
@@ -173,9 +173,9 @@ func TestBigIntegersAreKeptToTheUndo(t *testing.T) {
 	}
 }
 
-// TestANumberBeyond64BitsIsKeptToTheUndo in events, states, results and keys. An expression that
+// TestANumberBeyond64BitsReachesTheUndoExactly in events, states, results and keys. An expression that
 // computes with it is poison that names the expression.
-func TestANumberBeyond64BitsIsKeptToTheUndo(t *testing.T) {
+func TestANumberBeyond64BitsReachesTheUndoExactly(t *testing.T) {
 	for _, big := range []string{"18446744073709551615", "-99999999999999999999", "1e999"} {
 		l := limited(t, "saga: s\nkey: event.id\nschema: {properties: {n: {type: number}}}\non:\n  Go: {start: true, set: {n: =event.n}, do: [{effect: a, with: {n: =state.n}, undo: {effect: u, with: {i: =input.n, r: =result.n}}}]}\n"+
 			"  More: {set: {sum: =state.n + 1}}\n  a.ok: {do: [{fail: x}]}\n", Options{})
@@ -218,7 +218,7 @@ func TestDeepNestingIsPoison(t *testing.T) {
 	l.want(l.give(edda.Event{Kind: edda.KindEvent, Type: "Go", Correlation: "K", Payload: json.RawMessage(`{"deep":` + deep + `}`)}), "dead Go poison")
 }
 
-func TestALateEventOfAVersionThatIsGoneHoldsNothing(t *testing.T) {
+func TestALateEventOfAMissingVersionHoldsNothing(t *testing.T) {
 	l := newLine(t, setOf(t, "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true, do: [{done: }]}\n  More: {}\n"), "s")
 	l.event("Go", `{"id":"K"}`)
 	l.set = setOf(t, "saga: s\nversion: 2\nkey: event.id\non:\n  Go: {start: true}\n  More: {}\n")
@@ -226,7 +226,7 @@ func TestALateEventOfAVersionThatIsGoneHoldsNothing(t *testing.T) {
 	l.want(l.event("More", `{"id":"K"}`), "late More")
 }
 
-func TestOlderVersionsTakeWhatTheyRoute(t *testing.T) {
+func TestOlderVersionsHandleTheEventsThatTheyRoute(t *testing.T) {
 	one := "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true}\n  Old: {do: [{event: OldSeen}]}\n  Both: {key: event.old, do: [{event: One}]}\n"
 	two := "saga: s\nversion: 2\nkey: event.id\non:\n  Go: {start: true}\n  New: {do: [{event: NewSeen}]}\n  Both: {key: event.new, do: [{event: Two}]}\n"
 	l := newLine(t, setOf(t, one), "s")
@@ -251,7 +251,7 @@ func TestAnEventNewerThanKnownIsADeadVersionAndHoldsNothing(t *testing.T) {
 	l.want(l.give(edda.Event{Kind: edda.KindEvent, Type: "Paid", Version: 2, Payload: json.RawMessage(`{"id":"K"}`)}), "end done")
 }
 
-func TestAnEventCalledAsAStepsOutcomeIsNone(t *testing.T) {
+func TestAnEventNamedLikeAStepsOutcomeRunsNoHandlerOfTheStep(t *testing.T) {
 	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{effect: charge}, {timer: t, after: 1h}]}\n  charge.ok: {do: [{done: }]}\n  timer.t: {do: [{done: }]}\n", Options{})
 	l.event("Go", `{"id":"K"}`)
 	for _, ev := range []edda.Event{{AggregateType: "charge", Type: "ok"}, {AggregateType: "timer", Type: "t"}, {Type: "charge.ok"}} {
@@ -272,7 +272,7 @@ on:
   timer.once: {}
 `
 
-func TestMissedBeatsComeInOrder(t *testing.T) {
+func TestMissedTimesOfARepeatingTimerFireInOrder(t *testing.T) {
 	l := limited(t, clocks, Options{})
 	l.event("Go", `{"id":"K"}`)
 	l.want(l.wake(testStart.Add(3*time.Hour+30*time.Minute)), "fired each, fired once, fired each, fired beat, fired each")
@@ -286,7 +286,7 @@ func TestMissedBeatsComeInOrder(t *testing.T) {
 	}
 }
 
-func TestATimerThatArmsItselfForNowLetsGoOfTheWorker(t *testing.T) {
+func TestATimerThatArmsItselfForNowDoesNotBlockAWorker(t *testing.T) {
 	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, after: 0s}]}\n  timer.t: {do: [{timer: t, after: 0s}]}\n", Options{})
 	l.event("Go", `{"id":"K"}`)
 	trs := l.wake(testStart)
@@ -295,7 +295,7 @@ func TestATimerThatArmsItselfForNowLetsGoOfTheWorker(t *testing.T) {
 	}
 	for _, tr := range trs {
 		if len(tr.Disarm) > 0 {
-			t.Errorf("the row that is still needed goes")
+			t.Errorf("the row that is still needed is removed")
 		}
 	}
 }
@@ -308,7 +308,7 @@ func TestAnEndlessTimerFailsItsTest(t *testing.T) {
 	}
 }
 
-func TestParkedEventsComeBeforeTheRestThatIsHeld(t *testing.T) {
+func TestParkedEventsAreAppliedBeforeTheHeldOnes(t *testing.T) {
 	l := newLine(t, setOf(t, "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true, set: {n: \"=1 + nil\"}}\n  Add: {do: [{event: Added, with: {n: =event.n}}]}\n"), "s")
 	l.event("Add", `{"id":"K","n":1}`)
 	l.event("Go", `{"id":"K"}`)
@@ -321,7 +321,7 @@ func TestParkedEventsComeBeforeTheRestThatIsHeld(t *testing.T) {
 	}
 }
 
-func TestTheKeyIsFoundThoughTheSchemaIsViolated(t *testing.T) {
+func TestAViolatedSchemaDoesNotHideTheKey(t *testing.T) {
 	l := limited(t, "saga: s\nkey: event.id\nevents: {Go: {schema: {required: [n]}}}\non:\n  Go: {start: true}\n", Options{})
 	l.want(l.event("Go", `{"id":"K"}`), "dead Go poison")
 }
@@ -336,7 +336,7 @@ func TestAWholeNumberIsAKeyAndAFractionIsNone(t *testing.T) {
 	}
 }
 
-func TestWithoutAKeyTheCorrelationIDIsIt(t *testing.T) {
+func TestWithoutAKeyTheCorrelationIDIsTheKey(t *testing.T) {
 	set := setOf(t, "saga: s\non:\n  Go: {start: true}\n")
 	targets := set.Route(edda.Event{Kind: edda.KindEvent, Type: "Go", Correlation: "C"})
 	if len(targets) != 1 || targets[0].Key.Correlation != "C" || targets[0].Dead != nil {

@@ -9,9 +9,9 @@ import (
 	"edda"
 )
 
-// TestWhatHoldsAKeyLeavesTheInstancesNow unchanged: a redriven event is applied as of its own
+// TestAHoldLeavesTheNowOfTheInstance unchanged: a redriven event is applied as of its own
 // time, however long it was held, and so are the events behind it.
-func TestWhatHoldsAKeyLeavesTheInstancesNow(t *testing.T) {
+func TestAHoldLeavesTheNowOfTheInstance(t *testing.T) {
 	l := limited(t, `saga: s
 key: event.id
 on:

@@ -20,7 +20,7 @@ on:
 
 // The stored trigger of a seq is what decoding and encoding it would give, in any form of the
 // JSON. It is the same after it was decoded.
-func TestASeqKeepsItsTriggerAsItWouldBeDecoded(t *testing.T) {
+func TestASeqStoresItsTriggerInCanonicalForm(t *testing.T) {
 	set := setOf(t, keeping)
 	for _, payload := range []string{
 		`{"b":1,"a":"x"}`, `{ "b" : 1.0, "a" : "é\n" }`, `{"n":-0,"m":1e2,"deep":{"z":[1,{"y":2,"x":null}]}}`, `{}`, `{"a":1,"a":2}`,

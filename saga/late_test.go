@@ -10,7 +10,7 @@ import (
 
 // A late timer sends a command whose result came before it. The result is needed when it comes
 // again.
-func TestAResultThatNothingWaitedForIsWantedOnceItsCommandIsSent(t *testing.T) {
+func TestALateResultIsAppliedOnceItsCommandIsSent(t *testing.T) {
 	set := setOf(t, "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, after: 1h}]}\n  timer.t: {do: [{effect: charge}]}\n  charge.ok: {do: [{done: }]}\n")
 	start := edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "t", Type: "Go", Time: testStart, Payload: json.RawMessage(`{"id":"K"}`)}
 	began, _ := set.Apply(edda.Cell{}, one(t, set, start), start)
@@ -40,7 +40,7 @@ func TestAResultThatNothingWaitedForIsWantedOnceItsCommandIsSent(t *testing.T) {
 	}
 }
 
-func TestAnIDThatIsNotOursHasNoTime(t *testing.T) {
+func TestAForeignIDHasNoTime(t *testing.T) {
 	for _, id := range []string{"", "x", "0b3c5a1e-0000-4000-8000-000000000000", "01ARZ3NDEKTSV4RRFFQ69G5FAV"} {
 		if at := CommandTime(id); !at.IsZero() {
 			t.Errorf("%q: %v", id, at)

@@ -8,16 +8,16 @@ import (
 	"edda"
 )
 
-// TestAKeyThatNobodyCouldAddressBeginsNothing: such a key starts no instance and parks no event.
+// TestAKeyBeyondItsLimitStartsNothing: such a key starts no instance and parks no event.
 // An instance that exists continues.
-func TestAKeyThatNobodyCouldAddressBeginsNothing(t *testing.T) {
+func TestAKeyBeyondItsLimitStartsNothing(t *testing.T) {
 	const text = "saga: s\nkey: event.id\non:\n  Go: {start: true}\n  More: {set: {n: 1}}\n  signal.go: {start: true}\n"
 	longest, long := strings.Repeat("é", edda.MaxKey/2), strings.Repeat("é", edda.MaxKey/2)+"x"
 	id := func(key string) string { return `{"id":"` + key + `"}` }
 	l := limited(t, text, Options{})
 	l.want(l.event("Go", id(longest)), "")
 	if l.cell.Instance == nil {
-		t.Fatal("the longest key that there is begins nothing")
+		t.Fatal("the longest key starts nothing")
 	}
 	for name, event := range map[string]string{"a start": "Go", "what would be parked": "More"} {
 		l := limited(t, text, Options{})
@@ -46,6 +46,6 @@ func TestAKeyThatNobodyCouldAddressBeginsNothing(t *testing.T) {
 	}
 	old := edda.Cell{Key: k, Instance: &edda.Instance{Key: k, Version: 1, Hash: l.set.Newest("s").Hash(), Status: edda.StatusRunning, State: json.RawMessage(`{}`)}}
 	if cell, tr := apply(old, edda.Event{Kind: edda.KindEvent, Type: "More", Payload: json.RawMessage(id(long))}); tr.Dead != nil || string(cell.Instance.State) != `{"n":1}` {
-		t.Errorf("one that was there: %+v, %s", tr, cell.Instance.State)
+		t.Errorf("an existing instance: %+v, %s", tr, cell.Instance.State)
 	}
 }

@@ -24,7 +24,7 @@ on:
 `
 
 // The values that an expression sees do not depend on how much of the event is decoded.
-func TestMembersAreThoseOfTheWhole(t *testing.T) {
+func TestAMemberIsTheSameAsInTheWholeEvent(t *testing.T) {
 	const data = `{"id":"O1","a":1,"b":{"c":"x"},"list":[1,{"z":2}],"a":7}`
 	set := setOf(t, members)
 	ev := placedWith(data)
@@ -44,7 +44,7 @@ func TestMembersAreThoseOfTheWhole(t *testing.T) {
 }
 
 // An event that cannot be decoded is poison, also if the requested member could be found.
-func TestAMemberBesideWhatCannotBeReadIsPoison(t *testing.T) {
+func TestAMemberOfAnInvalidEventIsPoison(t *testing.T) {
 	set := setOf(t, "saga: one\nversion: 1\nkey: meta.correlation_id\non: {Placed: {start: true, set: {a: =event.a}}}")
 	ev := placedWith(`{"a":1,"n":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`)
 	ev.Correlation = "K"
@@ -55,7 +55,7 @@ func TestAMemberBesideWhatCannotBeReadIsPoison(t *testing.T) {
 }
 
 // An object that is written directly equals the encoded map.
-func TestAnObjectIsWrittenAsItsMapWouldBe(t *testing.T) {
+func TestAnObjectIsEncodedLikeItsMap(t *testing.T) {
 	set := setOf(t, `
 saga: one
 version: 1

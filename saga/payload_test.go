@@ -54,7 +54,7 @@ func TestAnEventForTwoSagasIsAppliedToBothAtOnce(t *testing.T) {
 }
 
 // Applying does not change a payload that was decoded before.
-func TestApplyingLeavesTheTargetsPayloadAsItWas(t *testing.T) {
+func TestApplyingDoesNotChangeTheTargetsPayload(t *testing.T) {
 	set, ev := setOf(t, "saga: one\nversion: 1"+rewriting), placedWith(rewritten)
 	target := set.Route(ev)[0]
 	_, first := set.Apply(edda.Cell{}, target, ev)
@@ -75,7 +75,7 @@ func TestApplyingLeavesTheTargetsPayloadAsItWas(t *testing.T) {
 const upcasting = "\nevents: {Placed: {upcast: {1: {set: {note.new: true, lines: =event.lines}, unset: [none]}}}}"
 
 // An upcast payload is separate from the event's, and applying changes neither.
-func TestAnOlderPayloadIsBroughtUpToDateBesideWhatCame(t *testing.T) {
+func TestAnUpcastDoesNotChangeThePayload(t *testing.T) {
 	set, ev := setOf(t, "saga: one\nversion: 1"+upcasting+rewriting), placedWith(rewritten)
 	target := set.Route(ev)[0]
 	cell, first := set.Apply(edda.Cell{}, target, ev)
@@ -90,7 +90,7 @@ func TestAnOlderPayloadIsBroughtUpToDateBesideWhatCame(t *testing.T) {
 }
 
 // A target's payload is used only for the event that it was made for.
-func TestAnotherEventsPayloadIsItsOwn(t *testing.T) {
+func TestATargetsPayloadIsOnlyForItsEvent(t *testing.T) {
 	for text, want := range map[string]string{
 		"":        `{"by":{},"order":{"id":"O1","lines":[],"note":{"by":"code"}}}`,
 		upcasting: `{"by":{},"order":{"id":"O1","lines":[],"note":{"by":"code","new":true}}}`,
@@ -105,7 +105,7 @@ func TestAnotherEventsPayloadIsItsOwn(t *testing.T) {
 
 // Only transitions go into the caller's room. The result is the same with room, without room and
 // with too little.
-func TestWhatChangedIsPutIntoTheCallersRoom(t *testing.T) {
+func TestTransitionsGoIntoTheCallersRoom(t *testing.T) {
 	set, ev := setOf(t, "saga: one\nversion: 1"+rewriting), placedWith(rewritten)
 	target := set.Route(ev)[0]
 	cell, want := set.Apply(edda.Cell{}, target, ev)
@@ -129,7 +129,7 @@ func TestWhatChangedIsPutIntoTheCallersRoom(t *testing.T) {
 
 // The changes of an event are the same to the byte, whether its payload was decoded before or is
 // copied as JSON.
-func TestWhatIsCopiedIsWhatWouldBeMade(t *testing.T) {
+func TestCopiedBytesEqualEncodedOnes(t *testing.T) {
 	const rest = `
 key: event.id
 on:
@@ -168,7 +168,7 @@ on:
 }
 
 // A member of the stored state or event is written as it is stored; what cannot be taken so is evaluated.
-func TestAStoredMemberIsWrittenAsItIs(t *testing.T) {
+func TestAStoredMemberIsCopied(t *testing.T) {
 	set := setOf(t, `
 saga: one
 version: 1
