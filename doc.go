@@ -16,6 +16,6 @@
 // stream or a timer. It is routed to a [Key], whose whole durable record is a
 // [Cell]: the [Instance], and what is parked or held for it. Applying an event
 // to a cell gives a [Transition]: its [Fate], the instance as it is now, the
-// [Work] that goes out, the [Output]s that tell people what happened, and the
+// [Work] to send, the [Output]s that describe what happened, and the
 // [DeadLetter] of an event that could not be applied.
 package edda

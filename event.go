@@ -152,7 +152,7 @@ func (r Redrive) KeepCut(d *DeadLetter) {
 	}
 }
 
-// Verb is an operator's act on one instance; it stands in Event.Type.
+// Verb is an operator's act on one instance, in Event.Type.
 type Verb = string
 
 // The verbs. Retry, skip and edit need Event.Step; edit's payload replaces the

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Status is where an instance stands.
+// Status is the state of an instance's lifecycle.
 type Status string
 
 // The statuses. The last three are ends.
@@ -18,7 +18,7 @@ const (
 	StatusUndone  Status = "undone" // failed, and everything was undone
 )
 
-// Finished tells whether the status is an end.
+// Finished reports whether the status is an end.
 func (s Status) Finished() bool {
 	return s == StatusDone || s == StatusFailed || s == StatusUndone
 }
@@ -108,7 +108,7 @@ const (
 	StepCommand StepKind = "command" // waits for nothing; may be rejected
 )
 
-// StepStatus is where a step stands.
+// StepStatus is the state of a step's lifecycle.
 type StepStatus string
 
 // The statuses of a step.

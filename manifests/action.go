@@ -171,7 +171,7 @@ func (r *reader) reason(n *yaml.Node) *Value {
 	return v
 }
 
-// message reads a map whose fields the relay knows.
+// message reads a map; the relay checks its fields.
 func (r *reader) message(n *yaml.Node) *Value {
 	if n.Kind != yaml.MappingNode {
 		r.errorf(n, "message is a map of the message's fields, not %s", describe(n))

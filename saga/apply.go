@@ -303,7 +303,7 @@ func runTransition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) e
 	return made, err
 }
 
-// missing decides about an event whose instance does not exist.
+// missing decides the fate of an event without an instance.
 func (a *application) missing(ev edda.Event) {
 	switch ev.Kind {
 	case edda.KindEvent:

@@ -91,7 +91,7 @@ func (r *run) handleNewer(h *handler, newer *versionError) error {
 	}
 	defer r.within(r.uniquePath(h.trigger + "/newer"))()
 	sc := r.scope(h, nil)
-	r.made.Handlers = append(r.made.Handlers, h.trigger)
+	r.tr.Handlers = append(r.tr.Handlers, h.trigger)
 	if err := r.assign(sc, h.newer.set, h.newer.unset); err != nil {
 		return err
 	}
@@ -114,14 +114,14 @@ func (r *run) join(h *handler, payload json.RawMessage) error {
 	r.in.Seen[part] = payload
 	missing := func(part string) bool { _, came := r.in.Seen[part]; return !came }
 	if slices.ContainsFunc(h.src.Trigger.Parts, missing) || slices.Contains(r.in.Joined, h.trigger) {
-		r.made.Handlers = append(r.made.Handlers, h.trigger)
+		r.tr.Handlers = append(r.tr.Handlers, h.trigger)
 		return nil
 	}
-	before := len(r.made.Handlers)
+	before := len(r.tr.Handlers)
 	if err := r.handleNoting(h); err != nil {
 		return err
 	}
-	if len(r.made.Handlers) > before {
+	if len(r.tr.Handlers) > before {
 		r.in.Joined = append(r.in.Joined, h.trigger)
 	}
 	return nil

@@ -26,7 +26,7 @@ func (r *run) handle(h *handler, vars map[string]any) error {
 		r.guarded++
 		return nil
 	}
-	r.made.Handlers = append(r.made.Handlers, h.trigger)
+	r.tr.Handlers = append(r.tr.Handlers, h.trigger)
 	sets, unsets := h.set, h.unset
 	if chosen != nil { // both see the old state; where both set a path, the case wins
 		sets, unsets = slices.Concat(h.set, chosen.set), slices.Concat(h.unset, chosen.unset)

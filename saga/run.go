@@ -20,22 +20,22 @@ const maxShown = 4 << 10
 type run struct {
 	p    *Program
 	key  edda.Key
-	made *edda.Transition // what the run fills in
-	ev   *edda.Event      // the event of the transition
+	tr   *edda.Transition // filled by the run
+	ev   *edda.Event      // of the transition
 	now  time.Time
 	in   *edda.Instance // a copy that the run may change
 	path string         // of the handler or action under way, for errors
 
-	given     decoded  // the payload
-	told      decoded  // what became of a step
+	payload   decoded  // of the event
+	settled   decoded  // the data of a step's outcome
 	before    document // the state at the start
 	state     *document
-	stateSet  bool // a set or an unset has run
-	event     *decoded
+	stateSet  bool      // a set or an unset has run
+	event     *decoded  // what expressions see as event
 	guarded   int       // handlers whose conditions were false
 	emitted   []string  // ids of the steps and groups of this transition
 	runs      []string  // the paths that ran, one entry for each time
-	usual     [5]string // the room that runs and emitted begin with
+	buffer    [5]string // the first memory of runs and emitted: few transitions need more
 	actions   int
 	budget    expression.Budget
 	isLate    bool // the trigger came too late
@@ -66,12 +66,12 @@ func bounded(s string) string {
 }
 
 // newRun starts a transition, which has only its event yet, on an instance that it may change.
-func newRun(p *Program, in *edda.Instance, made *edda.Transition) *run {
-	ev := &made.Event
-	r := &run{p: p, key: in.Key, made: made, ev: ev, in: in}
-	r.runs, r.emitted = r.usual[:0:3], r.usual[3:3]
-	r.given, r.before = decoded{raw: ev.Payload}, document{decoded{raw: in.State}}
-	r.event, r.state = &r.given, &r.before
+func newRun(p *Program, in *edda.Instance, tr *edda.Transition) *run {
+	ev := &tr.Event
+	r := &run{p: p, key: in.Key, tr: tr, ev: ev, in: in}
+	r.runs, r.emitted = r.buffer[:0:3], r.buffer[3:3]
+	r.payload, r.before = decoded{raw: ev.Payload}, document{decoded{raw: in.State}}
+	r.event, r.state = &r.payload, &r.before
 	r.budget = expression.NewBudget(p.o.MaxEvaluation)
 	r.now = clockMillis(ev.Time)
 	if r.now.Before(in.Updated) {
@@ -102,7 +102,7 @@ func (r *run) execute(do func(*run) error) error {
 		return err
 	}
 	fate := edda.FateHandled
-	switch ran := len(r.made.Handlers) > 0; {
+	switch ran := len(r.tr.Handlers) > 0; {
 	case r.isLate && !ran:
 		fate = edda.FateLate
 	case r.guarded > 0 && !ran:
@@ -120,7 +120,7 @@ func (r *run) execute(do func(*run) error) error {
 			return r.poison("the instance is about %d bytes with its steps, frames and timers, more than the limit of %d: let children do the rounds, or keep what is large outside", n, r.p.o.MaxInstance)
 		}
 	}
-	r.made.Key, r.made.Fate, r.made.Instance = r.key, fate, r.in
+	r.tr.Key, r.tr.Fate, r.tr.Instance = r.key, fate, r.in
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (r *run) view() view {
 
 func (r *run) running() bool { return r.in.Status == edda.StatusRunning }
 
-func (r *run) output(o edda.Output) { r.made.Outputs = append(r.made.Outputs, o) }
+func (r *run) output(o edda.Output) { r.tr.Outputs = append(r.tr.Outputs, o) }
 
 // id derives the id of what a path of this transition emits. It has the time of the trigger and
 // not of the instance, because that depends on what was applied before. A restored store takes the
@@ -212,7 +212,7 @@ func (r *run) send(w edda.Work) {
 	if w.Trace == "" {
 		w.Trace = r.in.Trace
 	}
-	r.made.Work = append(r.made.Work, w)
+	r.tr.Work = append(r.tr.Work, w)
 }
 
 func (r *run) correlation() string {

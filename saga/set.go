@@ -26,7 +26,7 @@ func NewSet(programs ...*Program) (*Set, error) {
 }
 
 // Keep returns a set with older programs that unfinished instances run and that are not loaded any
-// more. No new instance starts on them, whatever their version.
+// more. No new instance starts on them.
 func (s *Set) Keep(programs ...*Program) (*Set, error) {
 	out, err := s.add(programs)
 	if err != nil {

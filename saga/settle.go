@@ -33,9 +33,9 @@ func outcomeOf(ev edda.Event) outcome {
 // result applies the outcome of an effect, a child or a rejected command. It finds the step by the
 // command id.
 func (r *run) result(commandID string, o outcome) error {
-	r.made.Settled = append(r.made.Settled, commandID)
-	r.told = decoded{raw: o.data}
-	r.event = &r.told
+	r.tr.Settled = append(r.tr.Settled, commandID)
+	r.settled = decoded{raw: o.data}
+	r.event = &r.settled
 	for _, s := range r.in.Older { // before Steps, because a cancelled step is in both
 		if s.Command == commandID {
 			return r.olderResult(s, o)

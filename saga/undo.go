@@ -176,7 +176,7 @@ func (r *run) undoAction(f edda.Frame) (*action, error) {
 	return nil, r.poison("frame of %s: the manifest has no undo at %s", f.Step, f.Action)
 }
 
-// undoFrame runs one frame; template says who asked for it. A command is undone when it is
+// undoFrame runs one frame; template has the fields of an explicit undo. A command is undone when it is
 // committed, an effect when its result says so. An undo that cannot be evaluated fails like one
 // whose call failed, because nothing is poison while an instance ends.
 func (r *run) undoFrame(f edda.Frame, template edda.Undo) error {
@@ -263,7 +263,7 @@ func (r *run) undoNotSent(a *action, f edda.Frame, u edda.Undo, why error) error
 func notSent(u edda.Undo) bool { return u.Failed && u.Command == "" }
 
 // undoID derives the id of an undo from the command that it undoes and from nothing else. So a
-// refund has the same id, and the same idempotency key, whatever caused it. A further attempt is
+// refund has the same id, and the same idempotency key, for any cause. A further attempt is
 // another command.
 func (r *run) undoID(u edda.Undo) string {
 	path := u.Frame.Command + ".undo"

@@ -107,7 +107,8 @@ func (v *value) json(sc *scope) (json.RawMessage, error) {
 	return raw, sc.r.spend(expression.Written(len(raw)))
 }
 
-// read is eval, at no cost where it only takes a member: what is written of it costs.
+// read evaluates the value. Reading a single member is free, because the caller pays for the bytes
+// that it writes.
 func (v *value) read(sc *scope) (any, error) {
 	if v != nil && v.expr != nil {
 		if _, _, plain := v.expr.Path(); plain {
