@@ -3,9 +3,11 @@ package manifests
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -206,6 +208,44 @@ func TestMarker(t *testing.T) {
 	} {
 		if got := marker([]byte(text)); got != want {
 			t.Errorf("%q is the marker %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestAPipeInAFolderIsAProblem, and the other files are read.
+func TestAPipeInAFolderIsAProblem(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("saga: a\nkey: event.id\non: {Go: {start: true}}\nnonsense: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "b.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read, problems, err := ParseFiles(dir)
+	if err != nil || len(read) != 2 || len(read[0].Sagas) != 1 || len(read[1].Sagas) != 0 || len(problems) != 2 {
+		t.Fatalf("%d files, %v, %v", len(read), problems, err)
+	}
+	if text := problems[1].Error(); !problems.Failed() || !strings.Contains(text, "b.yaml:1:1: error: ") || !strings.Contains(text, "is a pipe") {
+		t.Error(text)
+	}
+}
+
+func TestExamplesHaveNoProblems(t *testing.T) {
+	names, err := fs.Glob(Examples(), "*.yaml")
+	if err != nil || len(names) < 6 {
+		t.Fatalf("examples: %v, %v", names, err)
+	}
+	for _, name := range names {
+		source, err := fs.ReadFile(Examples(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, ps := Parse(name, source)
+		for _, p := range ps {
+			t.Errorf("%s:%d:%d: %s", name, p.Pos.Line, p.Pos.Column, p.Message)
+		}
+		if len(f.Sagas)+len(f.Effects) == 0 {
+			t.Errorf("%s holds nothing", name)
 		}
 	}
 }

@@ -346,3 +346,169 @@ func TestWithoutAKeyTheCorrelationIDIsTheKey(t *testing.T) {
 		t.Errorf("targets %+v", targets)
 	}
 }
+
+// TestAKeyBeyondItsLimitStartsNothing: such a key starts no instance and parks no event.
+// An instance that exists continues.
+func TestAKeyBeyondItsLimitStartsNothing(t *testing.T) {
+	const text = "saga: s\nkey: event.id\non:\n  Go: {start: true}\n  More: {set: {n: 1}}\n  signal.go: {start: true}\n"
+	longest, long := strings.Repeat("é", edda.MaxKey/2), strings.Repeat("é", edda.MaxKey/2)+"x"
+	id := func(key string) string { return `{"id":"` + key + `"}` }
+	l := limited(t, text, Options{})
+	l.want(l.event("Go", id(longest)), "")
+	if l.cell.Instance == nil {
+		t.Fatal("the longest key starts nothing")
+	}
+	for name, event := range map[string]string{"a start": "Go", "what would be parked": "More"} {
+		l := limited(t, text, Options{})
+		trs := l.event(event, id(long))
+		d := trs[0].Dead
+		if l.cell.Instance != nil || len(l.cell.Parked) > 0 || d == nil || d.Reason != edda.DeadNoKey || d.Key.Correlation != "" || !strings.Contains(d.Error, "the key has 2049 bytes, more than 2048") {
+			t.Errorf("%s: %+v", name, trs)
+		}
+		again := limited(t, text, Options{})
+		if twice := again.event(event, id(long))[0].Dead; twice.ID != d.ID {
+			t.Errorf("%s: the dead letters of one event are %s and %s", name, d.ID, twice.ID)
+		}
+	}
+	k := edda.Key{Tenant: "t", Saga: "s", Correlation: long}
+	apply := func(cell edda.Cell, ev edda.Event) (edda.Cell, edda.Transition) {
+		ev.ID, ev.Tenant, ev.Key, ev.Time = "e1", "t", k, testStart
+		cell, trs := l.set.Apply(cell, l.set.Route(ev)[0], ev)
+		return cell, trs[0]
+	}
+	if cell, tr := apply(edda.Cell{}, edda.Event{Kind: edda.KindSignal, Type: "go"}); cell.Instance != nil || tr.Dead == nil || tr.Dead.Reason != edda.DeadNoKey {
+		t.Errorf("a signal that starts: %+v", tr)
+	}
+	child := edda.Event{Kind: edda.KindStart, Type: "Go", CommandID: "c1", Parent: edda.Key{Tenant: "t", Saga: "p", Correlation: "P"}, Payload: json.RawMessage(`{}`)}
+	if cell, tr := apply(edda.Cell{}, child); cell.Instance != nil || len(tr.Work) != 1 || tr.Work[0].Outcome != edda.Failed || !strings.Contains(string(tr.Work[0].Payload), `"no-key"`) {
+		t.Errorf("a child: %+v", tr)
+	}
+	old := edda.Cell{Key: k, Instance: &edda.Instance{Key: k, Version: 1, Hash: l.set.Newest("s").Hash(), Status: edda.StatusRunning, State: json.RawMessage(`{}`)}}
+	if cell, tr := apply(old, edda.Event{Kind: edda.KindEvent, Type: "More", Payload: json.RawMessage(id(long))}); tr.Dead != nil || string(cell.Instance.State) != `{"n":1}` {
+		t.Errorf("an existing instance: %+v, %s", tr, cell.Instance.State)
+	}
+}
+
+const childText = `
+saga: child
+version: 1
+key: meta.correlation_id
+on:
+  Begun: {start: true}
+  Noted: {set: {n: 1}}
+`
+
+func startedChild(t *testing.T) *line {
+	l := limited(t, childText, Options{})
+	l.give(edda.Event{Kind: edda.KindStart, CommandID: "start-1", Parent: edda.Key{Tenant: "t", Saga: "parent", Correlation: "P"}})
+	if l.cell.Instance == nil {
+		t.Fatal("the child did not start")
+	}
+	return l
+}
+
+// TestAParentCannotCancelAnInstanceThatItDidNotStart: a parent that fails before
+// it hears that the key is in use sends a cancel after its refused start.
+func TestAParentCannotCancelAnInstanceThatItDidNotStart(t *testing.T) {
+	l := startedChild(t)
+	l.give(edda.Event{Kind: edda.KindStart, CommandID: "start-2", Parent: edda.Key{Tenant: "t", Saga: "parent", Correlation: "Q"}})
+	out := l.give(edda.Event{Kind: edda.KindOperator, Type: edda.VerbCancel, CommandID: "start-2", By: "parent"})
+	if got := l.cell.Instance.Status; got != edda.StatusRunning || out[0].Fate != edda.FateLate {
+		t.Errorf("a stranger's cancel left the child %s, fate %s", got, out[0].Fate)
+	}
+	l.give(edda.Event{Kind: edda.KindOperator, Type: edda.VerbCancel, CommandID: "start-1", By: "parent"})
+	if got := l.cell.Instance.Status; !got.Finished() {
+		t.Errorf("its own parent's cancel left the child %s", got)
+	}
+}
+
+// TestAStartSentAgainMuchLaterIsADuplicate: the relay died after sending and before recording
+// it, and the child has forgotten the message's id meanwhile.
+func TestAStartSentAgainMuchLaterIsADuplicate(t *testing.T) {
+	l := startedChild(t)
+	for range recentIDs + 1 {
+		l.give(edda.Event{Kind: edda.KindEvent, Type: "Noted", Correlation: "K"})
+	}
+	out := l.give(edda.Event{Kind: edda.KindStart, CommandID: "start-1", Parent: edda.Key{Tenant: "t", Saga: "parent", Correlation: "P"}})
+	if out[0].Fate != edda.FateDuplicate || len(out[0].Work) > 0 {
+		t.Errorf("fate %s with %d pieces of work, want a duplicate without", out[0].Fate, len(out[0].Work))
+	}
+}
+
+// TestAHoldLeavesTheNowOfTheInstance unchanged: a redriven event is applied as of its own
+// time, however long it was held, and so are the events behind it.
+func TestAHoldLeavesTheNowOfTheInstance(t *testing.T) {
+	l := limited(t, `saga: s
+key: event.id
+on:
+  Go: {start: true}
+  Count: {set: {n: "=event.n + 1"}, do: [{timer: t, after: 1h}]}
+  More: {do: [{timer: u, after: 1h}]}
+  timer.t: {}
+  timer.u: {}
+`, Options{})
+	l.event("Go", `{"id":"K"}`)
+	began := l.cell.Instance.Updated
+	l.now = l.now.Add(time.Minute)
+	poison := l.now
+	l.event("Count", `{"id":"K"}`)
+	l.now = l.now.Add(time.Minute)
+	behind := l.now
+	l.event("More", `{"id":"K"}`)
+	if in := l.cell.Instance; !in.Updated.Equal(began) || in.Held == "" {
+		t.Errorf("updated %v, want it at %v; held by %q", in.Updated, began, in.Held)
+	}
+	if why := strings.Join(Why(l.cell), ""); !strings.Contains(why, "holds it since "+edda.FormatTime(poison)+", 1 events behind it") {
+		t.Errorf("it waits for %s", why)
+	}
+	l.now = l.now.Add(time.Hour)
+	data, err := json.Marshal(edda.Redrive{DeadLetter: l.cell.Held[0].DeadLetter, Data: json.RawMessage(`{"id":"K","n":1}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.give(edda.Event{Kind: edda.KindOperator, Type: edda.VerbRedrive, Payload: data})
+	in := l.cell.Instance
+	if in.Held != "" || !in.Updated.Equal(behind) || len(in.Timers) != 2 || !in.Timers[0].Due.Equal(poison.Add(time.Hour)) || !in.Timers[1].Due.Equal(behind.Add(time.Hour)) {
+		t.Errorf("held %q, updated %v, timers %+v", in.Held, in.Updated, in.Timers)
+	}
+}
+
+// A late timer sends a command whose result came before it. The result is needed when it comes
+// again.
+func TestALateResultIsAppliedOnceItsCommandIsSent(t *testing.T) {
+	set := setOf(t, "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, after: 1h}]}\n  timer.t: {do: [{effect: charge}]}\n  charge.ok: {do: [{done: }]}\n")
+	start := edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "t", Type: "Go", Time: testStart, Payload: json.RawMessage(`{"id":"K"}`)}
+	began, _ := set.Apply(edda.Cell{}, one(t, set, start), start)
+	due := testStart.Add(time.Hour)
+	_, fired := set.Wake(began, began.Instance.Armed, due)
+	charge := fired[0].Work[0]
+	if sent := CommandTime(charge.ID); !sent.Equal(due) {
+		t.Errorf("the command says that it was sent at %v", sent)
+	}
+	result := edda.Event{
+		Kind: edda.KindResult, ID: "r1", Tenant: "t", Key: charge.From, Outcome: edda.Succeeded, Time: due.Add(time.Second),
+		Step: charge.Step, CommandID: charge.ID, Payload: json.RawMessage(`{}`),
+	}
+	early, trs := set.Apply(began, one(t, set, result), result)
+	if trs[0].Fate != edda.FateLate {
+		t.Fatalf("before its command the result is %s", trs[0].Fate)
+	}
+	sent, _ := set.Wake(early, early.Instance.Armed, due)
+	for i, want := range []edda.Fate{edda.FateHandled, edda.FateDuplicate} {
+		var trs []edda.Transition
+		if sent, trs = set.Apply(sent, one(t, set, result), result); trs[0].Fate != want {
+			t.Errorf("time %d after its command the result is %s, not %s", i+1, trs[0].Fate, want)
+		}
+	}
+	if sent.Instance.Status != edda.StatusDone {
+		t.Errorf("the saga is %s", sent.Instance.Status)
+	}
+}
+
+func TestAForeignIDHasNoTime(t *testing.T) {
+	for _, id := range []string{"", "x", "0b3c5a1e-0000-4000-8000-000000000000", "01ARZ3NDEKTSV4RRFFQ69G5FAV"} {
+		if at := CommandTime(id); !at.IsZero() {
+			t.Errorf("%q: %v", id, at)
+		}
+	}
+}
