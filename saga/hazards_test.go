@@ -512,3 +512,46 @@ func TestAForeignIDHasNoTime(t *testing.T) {
 		}
 	}
 }
+
+// TestARetryOfAnUnknownOutcomeKeepsItsIdempotencyKey, so that the provider sees the same call. A
+// retry after a failure is another call.
+func TestARetryOfAnUnknownOutcomeKeepsItsIdempotencyKey(t *testing.T) {
+	for outcome, same := range map[edda.Outcome]bool{edda.TimedOut: true, edda.Failed: false} {
+		l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{effect: pay, must: true}]}\n", Options{})
+		first := l.event("Go", `{"id":"K"}`)[0].Work[0]
+		l.result("pay", outcome, `{}`)
+		second := l.give(edda.Event{Kind: edda.KindOperator, Type: edda.VerbRetry, Step: "pay"})[0].Work[0]
+		if first.ID == second.ID || first.IdempotencyKey != first.ID || (second.IdempotencyKey == first.IdempotencyKey) != same {
+			t.Errorf("%s: the key %s of %s became %s of %s", outcome, first.IdempotencyKey, first.ID, second.IdempotencyKey, second.ID)
+		}
+	}
+}
+
+func TestAStepThatIsEmittedTwiceInOneTransitionIsPoison(t *testing.T) {
+	for what, do := range map[string]string{
+		`step "a"`:  "{effect: a, if: event.twice}, {effect: a, if: event.twice}",
+		`group "g"`: "{each: event.list, id: g, if: event.twice, do: [{effect: b}]}, {each: event.list, id: g, if: event.twice, do: [{effect: c}]}",
+		`step "c"`:  "{command: A.B, id: c, to: x, if: event.twice}, {command: A.B, id: c, to: x, if: event.twice}",
+	} {
+		l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: ["+do+"]}\n", Options{})
+		trs := l.event("Go", `{"id":"K","twice":true,"list":[1]}`)
+		if d := trs[0].Dead; d == nil || !strings.Contains(d.Error, what+" is emitted twice in one transition") {
+			t.Errorf("%s: %+v", what, trs[0])
+		}
+	}
+}
+
+// TestASkippedUndoLeavesItsStepOK, because nothing took it back.
+func TestASkippedUndoLeavesItsStepOK(t *testing.T) {
+	for verb, want := range map[string]edda.StepStatus{edda.VerbSkip: edda.StepOK, edda.VerbResolve: edda.StepUndone} {
+		l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{effect: a, undo: un_a}]}\n  Stop: {do: [{fail: stopped}]}\n", Options{})
+		l.event("Go", `{"id":"K"}`)
+		l.result("a", edda.Succeeded, `{}`)
+		l.event("Stop", `{"id":"K"}`)
+		l.result("a.undo", edda.Failed, `{}`)
+		l.give(edda.Event{Kind: edda.KindOperator, Type: verb, Step: "a.undo"})
+		if got := l.cell.Instance.Steps[0].Status; got != want {
+			t.Errorf("%s: the step is %s, want %s", verb, got, want)
+		}
+	}
+}
