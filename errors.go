@@ -6,24 +6,19 @@ import (
 	"time"
 )
 
-// The three questions about an error are: try again, give up, or set aside?
-// An error that answers none of them is treated as Temporary by loops that
-// retry, because giving up loses work.
+// The classes of errors: try again, give up, or set aside. A loop that retries
+// treats an error without a class as Temporary, because giving up loses work.
 var (
-	// Temporary: the same call may succeed later.
-	Temporary = errors.New("temporary")
-	// Permanent: the same call will never succeed; tell the caller.
-	Permanent = errors.New("permanent")
-	// Poison: this input can never be applied; set it aside and go on.
-	Poison = errors.New("poison")
+	Temporary = errors.New("temporary") // the same call may succeed later
+	Permanent = errors.New("permanent") // the same call will never succeed; tell the caller
+	Poison    = errors.New("poison")    // this input can never be applied; set it aside and continue
 )
 
 // Classified is an error with its class; errors.Is finds the class and the cause.
 type Classified struct {
 	Class error // Temporary, Permanent or Poison
 	Err   error
-	// After is how long to wait before trying again, when the other side said so.
-	After time.Duration
+	After time.Duration // the delay before the next try, if the other side gave one
 }
 
 func (e *Classified) Error() string   { return e.Err.Error() }

@@ -2,6 +2,7 @@ package edda
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -50,12 +51,12 @@ type Event struct {
 	AggregateType string `json:"aggregate_type,omitempty"` // for a workflow fact the saga's name
 	AggregateID   string `json:"aggregate_id,omitempty"`
 	Version       int    `json:"version,omitempty"`
-	// Time is when JetStream stored the message, or when a timer was due, in
-	// UTC: the saga's now. Of the copy of a result that was handed over within a
-	// process it is when that process took the result in.
+	// Time is the saga's now, in UTC: when JetStream stored the message, or when a
+	// timer was due. The Time of an echo is when the process applied the result
+	// that was handed over within it.
 	Time time.Time `json:"time"`
-	// Stored is when JetStream stored the message, where Time is not that: of such
-	// a copy. Positions and the order of streams know nothing else.
+	// Stored is when JetStream stored an echo; zero for any other event, whose Time
+	// says it. Positions and the order of streams are by [Event.StoredAt].
 	Stored time.Time `json:"stored,omitzero"`
 	// Timestamp is when the producer says it happened; zero when unsaid.
 	Timestamp time.Time `json:"timestamp,omitzero"`
@@ -67,8 +68,8 @@ type Event struct {
 	Causation   string          `json:"causation,omitempty"`
 	Trace       string          `json:"trace,omitempty"` // traceparent or trace id, carried through unread
 
-	// Step is the step that a result, an answer, a step's due or an
-	// operator's retry or skip speaks of.
+	// Step is the step that a result, an answer, a step's due or an operator's
+	// retry or skip is about.
 	Step string `json:"step,omitempty"`
 	// CommandID matches a result to the work that caused it; for KindStart it
 	// is the id of the parent's start action.
@@ -77,18 +78,18 @@ type Event struct {
 	Attempts  int     `json:"attempts,omitempty"` // calls the effect worker made
 	// Parent is the instance that started this one (KindStart).
 	Parent Key `json:"parent,omitzero"`
-	// By is who acted, where a person or a program did: who answered, signalled,
-	// sent the event in or gave the operator's verb. Expressions see it as meta.by.
+	// By names the person or program that answered, signalled, sent the event or
+	// gave the operator's verb. Expressions see it as meta.by.
 	By string `json:"by,omitempty"`
-	// Why is the reason they gave, for the audit alone.
+	// Why is the reason that By gave. Only the audit shows it.
 	Why string `json:"why,omitempty"`
 	// Timer names what came due (KindTimer).
 	Timer TimerKind `json:"timer,omitempty"`
 	// Redriven is set when a dead or held event is applied again by an
 	// operator: its own earlier entry does not make it a duplicate.
 	Redriven bool `json:"redriven,omitempty"`
-	// Redrives counts how often it was taken out of the dead letters to be
-	// applied again: a dead letter that comes back is told from the one before.
+	// Redrives counts the redrives of the event. It distinguishes a dead letter that
+	// came back from the one before.
 	Redrives int `json:"redrives,omitempty"`
 	// Malformed is set by the adapter when the message cannot be an input;
 	// it becomes a dead letter with that reason (see DeadLetter.Reason) and
@@ -107,9 +108,9 @@ func (e *Event) StoredAt() time.Time {
 	return e.Stored
 }
 
-// Taken is the event as it was taken in. A result that was handed over within a process
-// came of no stream, so its copy is given to sagas as of none, or what they make of both
-// would differ.
+// Taken returns the event as sagas get it. A result that was handed over within a process
+// has no stream, so its echo is given to sagas without stream and sequence: both must give
+// the same transition.
 func (e Event) Taken() Event {
 	if !e.Stored.IsZero() {
 		e.Stored, e.Stream, e.Seq = time.Time{}, "", 0
@@ -117,25 +118,25 @@ func (e Event) Taken() Event {
 	return e
 }
 
-// Redrive is the payload of VerbRedrive, VerbDrop and VerbSkip where they speak
-// of a dead letter. Without one they mean the event that holds the key.
+// Redrive is the payload of VerbRedrive, VerbDrop and VerbSkip if they are about a dead
+// letter. Without one they are about the event that holds the key.
 type Redrive struct {
 	DeadLetter string `json:"dead_letter"`
 	// Data is applied instead of the event's payload.
 	Data json.RawMessage `json:"data,omitempty"`
-	// ReadBack says that Data is the payload of a letter that lacks it, as the event's
-	// stream has it, and no person's.
+	// ReadBack says that Data was read from the event's stream, because the dead letter
+	// lacks its payload, and that no person gave it.
 	ReadBack bool `json:"read_back,omitempty"`
-	// Event, Reason, Unseen and Cut are the dead letter's. The engine adds them, from its
-	// store alone, where the dead letter holds no key; nil when it is gone.
+	// Event, Reason, Unseen and Cut are the dead letter's. The engine adds them from its
+	// store if the dead letter holds no key. Event is nil if the dead letter is gone.
 	Event  *Event `json:"event,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	Unseen bool   `json:"unseen,omitempty"`
 	Cut    int    `json:"cut,omitempty"`
 }
 
-// Lacks says why the event cannot be applied: its dead letter has no payload, and the
-// operator gives none. It is nil where it can.
+// Lacks returns an error if the event cannot be applied, because its dead letter has no
+// payload and the operator gives none.
 func (r Redrive) Lacks() error {
 	if r.Event == nil || len(r.Data) > 0 {
 		return nil
@@ -143,15 +144,15 @@ func (r Redrive) Lacks() error {
 	return DeadLetter{Event: *r.Event, Cut: r.Cut}.Whole()
 }
 
-// KeepCut leaves the payload out again where the event dies once more of what its stream
-// has: or redriving many letters would undo the bound on their bytes.
+// KeepCut leaves a payload that was read back out of the event's next dead letter.
+// Otherwise a redrive of many dead letters would pass the bound on their bytes.
 func (r Redrive) KeepCut(d *DeadLetter) {
 	if d != nil && r.ReadBack && r.Event != nil && d.Event.ID == r.Event.ID {
 		d.Cut, d.Event.Payload = r.Cut, nil
 	}
 }
 
-// Verb is an operator's act on one instance; it stands in Event.Type.
+// Verb is an operator's act on one instance, in Event.Type.
 type Verb = string
 
 // The verbs. Retry, skip and edit need Event.Step; edit's payload replaces the
@@ -160,14 +161,14 @@ const (
 	VerbCancel    Verb = "cancel"    // fail(cancelled), with undo
 	VerbTerminate Verb = "terminate" // end now, nothing undone
 	VerbRetry     Verb = "retry"     // call a failed must step or undo again; a payload replaces its input
-	VerbSkip      Verb = "skip"      // go on without it; without a step, as drop
+	VerbSkip      Verb = "skip"      // continue without the step; without a step, as drop
 	VerbResolve   Verb = "resolve"   // mark an undo or a must step as done by hand
 	VerbRedrive   Verb = "redrive"   // apply the poison event and those held behind it again
 	VerbDrop      Verb = "drop"      // give the poison event up and apply those held behind it
-	VerbReplay    Verb = "replay"    // built again from what is recorded; only in the history, never an input
+	VerbReplay    Verb = "replay"    // rebuilt from its history; only in the history, never an input
 )
 
-// What the audit calls the acts that are no verbs.
+// The audit's names for the acts that are no verbs.
 const (
 	ActSignal = "signal"
 	ActAnswer = "answer"
@@ -176,7 +177,7 @@ const (
 	ActDrain  = "drain"
 )
 
-// TimerKind tells apart what can come due.
+// TimerKind is the kind of thing that comes due.
 type TimerKind string
 
 // The kinds of timers.
@@ -187,8 +188,8 @@ const (
 	TimerPark     TimerKind = "park"     // a parked event expired
 )
 
-// MaxKey is how many bytes the correlation of a new instance may have: as many as fit an
-// address, each of them escaped, and a cursor, beside all else that a request's headers hold.
+// MaxKey bounds the bytes of a new instance's correlation. A longer one, with each byte
+// escaped, would not fit the URL or the cursor of a request.
 const MaxKey = 2048
 
 // Key names one instance of a saga. Every part may be any UTF-8 text, and Correlation has at
@@ -202,24 +203,26 @@ type Key struct {
 // String is the key in display form, tenant/saga/correlation.
 func (k Key) String() string { return k.Tenant + "/" + k.Saga + "/" + k.Correlation }
 
-// Mark is the last message that was published to a stream: the server has said that it lies
-// there.
-type Mark struct {
-	Stream string    `json:"stream"`
-	Seq    uint64    `json:"seq"`
-	ID     string    `json:"id"`   // as its publisher named it
-	Time   time.Time `json:"time"` // when the server had said so
-	// Missing is how many messages were missing within the stream at the last look.
-	Missing int `json:"missing,omitempty"`
-}
-
-// Checkpoint is the position in one stream: every message up to Seq is durably
-// handled. Time and Created recognise the stream again after a restart.
-type Checkpoint struct {
-	Stream  string    `json:"stream"`
-	Seq     uint64    `json:"seq"`
-	Time    time.Time `json:"time"`    // when the message at Seq was stored
-	Created time.Time `json:"created"` // when the stream was created
+// Matches reports whether a text matches a pattern, in which '*' stands for any
+// text, also an empty one.
+func Matches(pattern, text string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == text
+	}
+	first, last := parts[0], parts[len(parts)-1]
+	if !strings.HasPrefix(text, first) {
+		return false
+	}
+	text = text[len(first):]
+	for _, middle := range parts[1 : len(parts)-1] {
+		_, after, found := strings.Cut(text, middle)
+		if !found {
+			return false
+		}
+		text = after
+	}
+	return strings.HasSuffix(text, last)
 }
 
 // TimeFormat is how a time is written: RFC 3339 in UTC with milliseconds.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Status is where an instance stands.
+// Status is the state of an instance's lifecycle.
 type Status string
 
 // The statuses. The last three are ends.
@@ -18,7 +18,7 @@ const (
 	StatusUndone  Status = "undone" // failed, and everything was undone
 )
 
-// Finished tells whether the status is an end.
+// Finished reports whether the status is an end.
 func (s Status) Finished() bool {
 	return s == StatusDone || s == StatusFailed || s == StatusUndone
 }
@@ -35,9 +35,9 @@ type Instance struct {
 	Reason string          `json:"reason,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"`
 	State  json.RawMessage `json:"state,omitempty"` // an object
-	// Started, Updated and Ended are triggers' times, never a clock's. Updated
-	// is the instance's now: it never goes back, and what only holds the key, or waits
-	// behind that, leaves it, since those events are applied as of their own times.
+	// Started, Updated and Ended are triggers' times, never a clock's. Updated is the
+	// instance's now and never goes back. A poison event and the events held behind it
+	// leave it unchanged, because they are applied later as of their own times.
 	Started time.Time `json:"started"`
 	Updated time.Time `json:"updated"`
 	Ended   time.Time `json:"ended,omitzero"`
@@ -45,7 +45,7 @@ type Instance struct {
 	Revision uint64 `json:"revision"`
 
 	Steps  []Step      `json:"steps,omitempty"`  // the latest round of each, in the order they were first emitted
-	Older  []Step      `json:"older,omitempty"`  // pending steps of rounds that are over: tracked until settled
+	Older  []Step      `json:"older,omitempty"`  // pending steps of superseded rounds, tracked until settled
 	Groups []EachRound `json:"groups,omitempty"` // latest round of each
 	Frames []Frame     `json:"frames,omitempty"` // undo stack, oldest first
 	Undos  []Undo      `json:"undos,omitempty"`  // undos under way or failed
@@ -55,19 +55,19 @@ type Instance struct {
 	// Seen holds the parts of A & B triggers; Joined those that have fired.
 	Seen   map[string]json.RawMessage `json:"seen,omitempty"`
 	Joined []string                   `json:"joined,omitempty"`
-	// Recent are the ids of the last events this key has taken, oldest first.
+	// Recent are the ids of the events that the key handled last, oldest first.
 	Recent []string `json:"recent,omitempty"`
 	// Incomplete names the steps whose undo an operator skipped.
 	Incomplete []string `json:"incomplete,omitempty"`
-	// Unwound is set once a frame was taken off the stack to be undone: the
-	// end is then undone, not failed.
+	// Unwound is set once a frame was taken off the stack to be undone. The
+	// instance then ends undone, not failed.
 	Unwound   bool       `json:"unwound,omitempty"`
 	Incidents []Incident `json:"incidents,omitempty"` // open ones
 	// Past is set once a must step was emitted: no way back.
 	Past bool `json:"past,omitempty"`
 	// Held is set while a poison event holds the key: the id of its dead letter.
 	Held string `json:"held,omitempty"`
-	// Parent and ParentCommand are set on a child saga: whom its end is for.
+	// Parent and ParentCommand are set on a child: its end is sent to them.
 	Parent        Key    `json:"parent,omitzero"`
 	ParentCommand string `json:"parent_command,omitempty"`
 	// Correlation and Trace are the starting trigger's, for what timers emit.
@@ -77,17 +77,18 @@ type Instance struct {
 	Ordinal int `json:"ordinal,omitempty"`
 	// Armed is the time of its row in the due index; zero when there is none.
 	Armed time.Time `json:"armed,omitzero"`
-	// Parts is how many parts its state has besides State. They lie in rows of their
-	// own, so that a step writes only those that it changes.
+	// Parts counts the parts of the state besides State. Each part has a row of its own,
+	// so that a step writes only the parts that it changes.
 	Parts int `json:"parts,omitempty"`
-	// Memo is the state decoded, where its program keeps that; it is not stored. An
-	// instance with a memo needs no parts. See [Cell].
+	// Memo is the decoded state, if its program keeps it. It is not stored. An instance
+	// with a memo needs no parts. See [Cell].
 	Memo Memo `json:"-"`
 }
 
-// Memo is what a program keeps with an instance that it made. It never changes.
+// Memo is a value that a program keeps in memory with an instance that it made. It is
+// immutable.
 type Memo interface {
-	Size() int // about how many bytes it takes in memory
+	Size() int // bytes in memory, roughly
 }
 
 // Part is a part of an instance's state.
@@ -107,7 +108,7 @@ const (
 	StepCommand StepKind = "command" // waits for nothing; may be rejected
 )
 
-// StepStatus is where a step stands.
+// StepStatus is the state of a step's lifecycle.
 type StepStatus string
 
 // The statuses of a step.
@@ -135,13 +136,13 @@ type Step struct {
 	Error         json.RawMessage `json:"error,omitempty"`
 	Emitted       time.Time       `json:"emitted"`
 	Due           time.Time       `json:"due,omitzero"`
-	// Wait is its due as evaluated, where that is an expression.
+	// Wait is the evaluated due, if due is an expression.
 	Wait    time.Duration `json:"wait,omitempty"`
 	Order   int           `json:"order"`           // of arming, among timers due at one instant
 	Target  Key           `json:"target,omitzero"` // the child
 	Must    bool          `json:"must,omitempty"`
 	Choices []string      `json:"choices,omitempty"` // of an ask
-	To      string        `json:"to,omitempty"`      // whom an ask is for
+	To      string        `json:"to,omitempty"`      // the addressee of an ask or a command
 	// Late is set on a step that a late handler emitted: no frame, not waited for.
 	Late  bool            `json:"late,omitempty"`
 	Group string          `json:"group,omitempty"`
@@ -170,7 +171,7 @@ type Frame struct {
 	Result  json.RawMessage `json:"result,omitempty"`
 	Scope   *Scope          `json:"scope,omitempty"`
 	Attempt int             `json:"attempt,omitempty"` // undos already tried
-	Order   int             `json:"order,omitempty"`   // of the push: a frame that goes back on the stack goes back to its place
+	Order   int             `json:"order,omitempty"`   // of the push, so that a frame that is pushed back gets its place
 	// Key is the idempotency key of an undo whose outcome was unknown.
 	Key string `json:"idempotency_key,omitempty"`
 }
@@ -180,15 +181,15 @@ type Undo struct {
 	Frame   Frame           `json:"frame"`
 	Step    string          `json:"step"` // "charge.undo"
 	Effect  string          `json:"effect"`
-	Command string          `json:"command"` // its own command id; empty where it failed before it was sent
+	Command string          `json:"command"` // its own command id; empty if it failed before it was sent
 	Input   json.RawMessage `json:"input,omitempty"`
 	// EffectVersion is the version of the effect that Input is written for.
 	EffectVersion int           `json:"effect_version,omitempty"`
 	Due           time.Time     `json:"due,omitzero"`
-	Wait          time.Duration `json:"wait,omitempty"` // its due, where that is an expression
+	Wait          time.Duration `json:"wait,omitempty"` // the evaluated due, if due is an expression
 	Order         int           `json:"order"`
 	Attempt       int           `json:"attempt"`
-	// Key is the idempotency key its provider is shown.
+	// Key is the idempotency key that the provider is shown.
 	Key string `json:"idempotency_key"`
 	// Explicit is set for undo: in a running saga.
 	Explicit bool `json:"explicit,omitempty"`
@@ -211,7 +212,7 @@ type Timer struct {
 	Deadline bool          `json:"deadline,omitempty"`
 }
 
-// Thread is a seq that stopped at a step and goes on when it is ok.
+// Thread is a seq that waits for a step. It continues when the step is ok.
 type Thread struct {
 	N     int           `json:"n"`
 	Stack []SeqPosition `json:"stack"` // innermost last
@@ -246,4 +247,59 @@ type Incident struct {
 	Error  json.RawMessage `json:"error,omitempty"`
 	Time   time.Time       `json:"time"`
 	Orphan bool            `json:"orphan,omitempty"`
+}
+
+// About what the names and small fields of a part of an instance take as JSON.
+const (
+	sizeInstance = 300
+	sizeStep     = 250
+	sizeSmall    = 100 // of a frame, a timer, a group
+)
+
+// Size is about how many bytes the instance takes as JSON. It costs no encoding.
+func (in *Instance) Size() int {
+	n := sizeInstance + len(in.State) + len(in.Result) + len(in.Reason)
+	n += stepsSize(in.Steps) + stepsSize(in.Older)
+	for i := range in.Frames {
+		n += frameSize(&in.Frames[i])
+	}
+	for i := range in.Undos {
+		n += sizeStep + frameSize(&in.Undos[i].Frame) + len(in.Undos[i].Input) + len(in.Undos[i].Error)
+	}
+	for i := range in.Threads {
+		n += sizeSmall + sizeSmall*len(in.Threads[i].Stack) + scopeSize(in.Threads[i].Scope)
+	}
+	for _, id := range in.Recent {
+		n += len(id) + len(`"",`)
+	}
+	for i := range in.Incidents {
+		n += sizeSmall + len(in.Incidents[i].Error)
+	}
+	return n + valuesSize(in.Seen) + sizeSmall*(len(in.Timers)+len(in.Groups)+len(in.Joined))
+}
+
+func stepsSize(steps []Step) (n int) {
+	for i := range steps {
+		s := &steps[i]
+		n += sizeStep + len(s.Input) + len(s.Result) + len(s.Error) + len(s.Item) + scopeSize(s.Scope)
+	}
+	return n
+}
+
+func frameSize(f *Frame) int {
+	return sizeSmall + len(f.Input) + len(f.Result) + scopeSize(f.Scope)
+}
+
+func scopeSize(s *Scope) int {
+	if s == nil {
+		return 0
+	}
+	return sizeSmall + len(s.Event) + len(s.Meta) + valuesSize(s.Values)
+}
+
+func valuesSize(values map[string]json.RawMessage) (n int) {
+	for name, v := range values {
+		n += len(name) + len(v)
+	}
+	return n
 }

@@ -1,12 +1,13 @@
 package edda
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 )
 
-// Fate is what became of one event for one key: every delivered event ends as
-// exactly one of these.
+// Fate is the outcome of one event for one key. Every delivered event ends with
+// exactly one fate.
 type Fate string
 
 // The fates. FateIgnored alone is not written to the history.
@@ -22,7 +23,7 @@ const (
 	FateHeld Fate = "held"
 )
 
-// Output is one line of what a transition did, for tests, history and people.
+// Output describes one thing that a transition did, for tests, history and people.
 // Word is effect, command, event, message, ask, start, timer, cancel, fired,
 // expired, revoke, parked, unparked, held, redriven, upgraded, replayed, late, duplicate, dead,
 // incident, refused, guarded, ignored, dropped or end, and of a flow of jobs dispatch, stop or node;
@@ -109,21 +110,21 @@ type DeadLetter struct {
 	Source  string    `json:"expression,omitempty"` // the expression that failed
 	Inputs  string    `json:"inputs,omitempty"`     // its inputs as JSON, bounded
 	Time    time.Time `json:"time"`
-	// Unseen says of a poison or version letter that no instance remembers its
-	// event: it may have come again and been applied since.
+	// Unseen is set on a poison or version letter whose event no instance remembers.
+	// The event may have come again and been applied since.
 	Unseen bool `json:"unseen,omitempty"`
 	// Raw is the message as received, bounded, when it could not be decoded.
 	Raw []byte `json:"raw,omitempty"`
 	// Work is what a destination refused (DeadRejected).
 	Work *Work `json:"work,omitempty"`
-	// Cut is how many bytes of the event's payload, and of Raw, were left out,
-	// because its tenant had too many bytes of dead letters. The message lies in
-	// Event.Stream at Event.Seq.
+	// Cut counts the bytes of the event's payload and of Raw that were left out,
+	// because the tenant had too many bytes of dead letters. Event.Stream has the
+	// message at Event.Seq.
 	Cut int `json:"cut,omitempty"`
 }
 
-// Whole says that it has everything that a redrive needs; else what is missing,
-// where it is, and what to do.
+// Whole returns an error if the dead letter lacks the payload that a redrive
+// needs. The error says where the payload is and what to do.
 func (d DeadLetter) Whole() error {
 	if d.Cut == 0 {
 		return nil
@@ -131,21 +132,16 @@ func (d DeadLetter) Whole() error {
 	return Classify(Permanent, "its payload was left out, because its tenant had too many bytes of dead letters: it is in message %d of stream %s (nats stream get %s %d); edda deadletter redrive reads it from there, or give it with --data", d.Event.Seq, d.Event.Stream, d.Event.Stream, d.Event.Seq)
 }
 
-// InStream says that its event can be read again as it was. One that was redriven
-// may have another payload than its message.
+// InStream reports whether the event can be read again from its stream. A redriven
+// event may have another payload than its message.
 func (d DeadLetter) InStream() bool {
 	return d.Work == nil && d.Event.Stream != "" && d.Event.Seq > 0 && !d.Event.Redriven
 }
 
-// Tenant is whose it is: its key's, or where that is not known its subject's.
-func (d DeadLetter) Tenant() string {
-	if d.Key.Tenant != "" {
-		return d.Key.Tenant
-	}
-	return d.Event.Tenant
-}
+// Tenant is the key's tenant, or the subject's if the key is not known.
+func (d DeadLetter) Tenant() string { return cmp.Or(d.Key.Tenant, d.Event.Tenant) }
 
-// Why an event is dead.
+// The reasons of dead letters.
 const (
 	DeadUndecodable = "undecodable" // not JSON, or not an envelope
 	DeadNoType      = "no-type"
@@ -156,12 +152,12 @@ const (
 	DeadPoison      = "poison"
 	DeadFull        = "full"        // no more events may wait for its instance, or behind a poison event
 	DeadVersion     = "version"     // newer than the manifest knows
-	DeadNoInstance  = "no-instance" // a signal, an answer or a verb for nobody
-	DeadMalformed   = "malformed"   // an effect command that is none
-	DeadRejected    = "rejected"    // work that its destination refused for good, where no saga can be told
+	DeadNoInstance  = "no-instance" // a signal, an answer or a verb for an instance that does not exist
+	DeadMalformed   = "malformed"   // the message is no effect command
+	DeadRejected    = "rejected"    // work that its destination refused for good, and no saga waits for it
 )
 
-// DeadReasons are all of them.
+// DeadReasons lists the reasons of dead letters.
 var DeadReasons = []string{
 	DeadUndecodable, DeadNoType, DeadNoKey, DeadTenant, DeadTooLarge, DeadUnmatched, DeadPoison, DeadFull, DeadVersion,
 	DeadNoInstance, DeadMalformed, DeadRejected,

@@ -1,7 +1,8 @@
 package expression
 
 import (
-	"sort"
+	"maps"
+	"slices"
 
 	"github.com/expr-lang/expr/ast"
 )
@@ -49,7 +50,23 @@ func (l *lowering) closure(n *ast.BuiltinNode) ast.Node {
 	out := l.closureOver(n, list, body)
 	l.loops = l.loops[:len(l.loops)-1]
 	around.cost = l.nodes - before
-	return l.closureRest(n, out)
+	switch n.Name { // the other arguments are evaluated once, outside the loop
+	case "sum":
+		out.Arguments = append(out.Arguments, &ast.IntegerNode{})
+	case "reduce":
+		if len(n.Arguments) == 3 {
+			out.Arguments = append(out.Arguments, l.lower(n.Arguments[2]))
+		}
+	case "groupBy":
+		return primitive(n, "call", constant(groupByFunction), out)
+	case "sortBy":
+		var order ast.Node = &ast.StringNode{Value: "asc"}
+		if len(n.Arguments) == 3 {
+			order = l.lower(n.Arguments[2])
+		}
+		return primitive(n, "call", constant(sortByFunction), out, order)
+	}
+	return out
 }
 
 // closureOver lowers the body and builds the closure over the list.
@@ -71,27 +88,6 @@ func (l *lowering) closureOver(n *ast.BuiltinNode, list, body ast.Node) *ast.Bui
 	return builtinOver(n.Name, n, list, l.condition(body))
 }
 
-// closureRest adds the arguments that are evaluated outside the loop.
-func (l *lowering) closureRest(n *ast.BuiltinNode, out *ast.BuiltinNode) ast.Node {
-	switch n.Name {
-	case "sum":
-		out.Arguments = append(out.Arguments, &ast.IntegerNode{})
-	case "reduce":
-		if len(n.Arguments) == 3 {
-			out.Arguments = append(out.Arguments, l.lower(n.Arguments[2]))
-		}
-	case "groupBy":
-		return primitive(n, "call", constant(groupByFunction), out)
-	case "sortBy":
-		var order ast.Node = &ast.StringNode{Value: "asc"}
-		if len(n.Arguments) == 3 {
-			order = l.lower(n.Arguments[2])
-		}
-		return primitive(n, "call", constant(sortByFunction), out, order)
-	}
-	return out
-}
-
 func builtinOver(name string, at, list, body ast.Node) *ast.BuiltinNode {
 	predicate := located(&ast.PredicateNode{Node: body}, body)
 	out := &ast.BuiltinNode{Name: name, Arguments: []ast.Node{list, predicate}}
@@ -104,34 +100,15 @@ func located(n, at ast.Node) ast.Node {
 	return n
 }
 
+// refer records a variable and the members of it that the expression reads.
 func (l *lowering) refer(name string, path []string) {
 	l.used[name] = true
-	ref := append([]string{name}, path...)
-	key := ""
-	for _, elem := range ref {
-		key += elem + "\x00"
-	}
-	l.refs[key] = ref
+	l.refs = append(l.refs, append([]string{name}, path...))
 }
 
-func (l *lowering) usedNames() []string {
-	out := make([]string, 0, len(l.used))
-	for name := range l.used {
-		out = append(out, name)
-	}
-	sort.Strings(out)
-	return out
-}
+func (l *lowering) usedNames() []string { return slices.Sorted(maps.Keys(l.used)) }
 
 func (l *lowering) usedRefs() [][]string {
-	keys := make([]string, 0, len(l.refs))
-	for key := range l.refs {
-		keys = append(keys, key)
-	}
-	sort.Strings(keys)
-	out := make([][]string, len(keys))
-	for i, key := range keys {
-		out[i] = l.refs[key]
-	}
-	return out
+	slices.SortFunc(l.refs, slices.Compare)
+	return slices.CompactFunc(l.refs, slices.Equal)
 }

@@ -133,44 +133,36 @@ func (m *machine) same(a, b any, depth int) bool {
 		return ok && x == y
 	case []any:
 		y, ok := b.([]any)
-		return ok && m.sameList(x, y, depth)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for i := range x {
+			m.charge(1)
+			if !m.same(x[i], y[i], depth+1) {
+				return false
+			}
+		}
+		return true
 	case map[string]any:
 		y, ok := b.(map[string]any)
-		return ok && m.sameMap(x, y, depth)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		// In the order of the keys, so that the place where the budget ends does not depend on Go's
+		// random order.
+		for _, key := range m.sortedKeys(x) {
+			other, ok := y[key]
+			if !ok || !m.same(x[key], other, depth+1) {
+				return false
+			}
+		}
+		return true
 	}
 	switch b.(type) {
 	case []any, map[string]any:
 		return false // Go cannot compare values of these types
 	}
 	return a == b
-}
-
-func (m *machine) sameList(a, b []any, depth int) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		m.charge(1)
-		if !m.same(a[i], b[i], depth+1) {
-			return false
-		}
-	}
-	return true
-}
-
-// sameMap compares in the order of the keys, so that the place where the budget ends does not
-// depend on Go's random order.
-func (m *machine) sameMap(a, b map[string]any, depth int) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for _, key := range m.sortedKeys(a) {
-		other, ok := b[key]
-		if !ok || !m.same(a[key], other, depth+1) {
-			return false
-		}
-	}
-	return true
 }
 
 // in reports whether a list has an item, or a map a key. Null has none.

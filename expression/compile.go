@@ -16,8 +16,8 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// Bounds of one expression. They are bounds of its text, so that lint tells the author, and not
-// the running system an operator.
+// Bounds of one expression. They bound its text, so that lint reports them to the author before the
+// saga runs.
 const (
 	// MaxSource is far more than people write in one expression.
 	MaxSource = 16 << 10

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestCompileTellsWhereAndWhat(t *testing.T) {
+func TestCompileErrorsHavePositions(t *testing.T) {
 	for _, c := range []struct {
 		source       string
 		line, column int
@@ -54,7 +54,7 @@ func TestCompileTellsWhereAndWhat(t *testing.T) {
 	}
 }
 
-func TestCompileTellsAllErrorsAtOnce(t *testing.T) {
+func TestCompileReturnsAllErrors(t *testing.T) {
 	_, errs := Compile(`foo + len() + map(event.items, now())`, Options{Names: scope})
 	var got []string
 	for _, err := range errs {
@@ -68,7 +68,7 @@ func TestCompileTellsAllErrorsAtOnce(t *testing.T) {
 	}
 }
 
-func TestRunTimeErrorsTellWhere(t *testing.T) {
+func TestRunTimeErrorsHavePositions(t *testing.T) {
 	for _, c := range []struct {
 		source       string
 		line, column int
@@ -192,7 +192,7 @@ func TestProgramsAreSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-func TestAMachineThatEnteredManyLoopsIsNotKept(t *testing.T) {
+func TestAMachineWithManyLoopsIsNotPooled(t *testing.T) {
 	m := newMachine()
 	m.begin(Env{})
 	for source, kept := range map[string]bool{`sum(1..10, sum(1..2))`: true, `sum(1..2000, sum(1..2))`: false} {
@@ -206,8 +206,8 @@ func TestAMachineThatEnteredManyLoopsIsNotKept(t *testing.T) {
 	}
 }
 
-// What only reads a member is known as such, and reads what load reads.
-func TestAPathIsKnownAsOne(t *testing.T) {
+// A program that only reads a member has a path, and reads the same value as load.
+func TestPathOfAProgram(t *testing.T) {
 	for source, want := range map[string]string{
 		"event": "event", "event.a": "event a", `event["a"].b`: "event a b", "event?.a": "event a",
 		"event.a[0]": "-", "event.a + 1": "-", "len(event)": "-", "1": "-", "event.a ?? 1": "-", "let x = event; x.a": "-", "map(event, .a)": "-",
@@ -226,7 +226,7 @@ func TestAPathIsKnownAsOne(t *testing.T) {
 	}
 }
 
-// TestInside keeps the columns of what it takes out.
+// TestInside checks that the argument keeps its columns.
 func TestInside(t *testing.T) {
 	for source, want := range map[string]string{
 		"raw(a)": "    a", " raw ( a.b ) ": "       a.b ", "raw(\n f(\")\") )": "    \n f(\")\") ", "raw(raw(a))": "    raw(a)",

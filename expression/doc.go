@@ -8,8 +8,7 @@
 //
 // expr parses the source. The lowering then replaces every operation that could be unchecked,
 // unbounded or in random order by a call of a primitive of this package. expr compiles and runs
-// the rest: control flow, literals and loops. So a new builtin of expr does not become part of the
-// language by itself.
+// control flow, literals and loops. So a new builtin of expr does not become part of the language.
 //
 //	source ─ expr/parser ─> tree ─ lowering ─> tree of primitives ─ expr/compiler ─> Program
 //	                          └─ names, refs, all errors at once
@@ -34,7 +33,7 @@
 //     date(t) makes one of other forms. duration("36h") is a value for comparing
 //     and computing: now + duration("7d"), event.due - now > duration("1h"),
 //     duration("90m") / duration("1h"). As a result it is a text, "36h0m0s".
-//   - A variable may be called like a function: where the name stands alone it is
-//     the variable, in name(…) it is the function.
+//   - A variable may have the name of a function: the name alone is the variable,
+//     and name(…) calls the function.
 //   - min and max of nothing are null, mean and median of nothing are 0.
 package expression

@@ -6,7 +6,7 @@ import (
 	"edda/expression"
 )
 
-// An expression sees only what it is given, and says what is wrong in words.
+// An expression sees only the variables that it is given.
 func ExampleCompile() {
 	p, _ := expression.Compile("sum(event.items, .qty * .price)", expression.Options{Names: []string{"event"}})
 	total, err := p.Eval(expression.Env{Vars: map[string]any{"event": map[string]any{"items": []any{

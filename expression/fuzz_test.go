@@ -7,8 +7,8 @@ import (
 	"edda/internal/jsonvalue"
 )
 
-// TestEvaluationIsDeterministic compares 20 runs, each compiled anew over maps
-// made anew, byte by byte.
+// TestEvaluationIsDeterministic compares the bytes of 20 runs, each with a new program
+// and new maps.
 func TestEvaluationIsDeterministic(t *testing.T) {
 	const event = `{"m":{"g":7,"a":1,"c":3.5,"b":"x","f":null,"e":[1],"d":{"z":1,"y":2}},"n":{"g":7,"a":1,"c":3,"b":2,"f":6,"e":5,"d":4}}`
 	for _, source := range []string{
@@ -50,8 +50,8 @@ func outcome(t testing.TB, source, event string) string {
 	return string(data)
 }
 
-// FuzzEval: an expression never panics, never runs for long, never changes what
-// it reads, and gives the same twice.
+// FuzzEval checks that an expression never panics, ends soon, does not change its inputs,
+// and gives the same result twice.
 func FuzzEval(f *testing.F) {
 	for _, source := range []string{
 		`sum(event.items, .qty * .price)`, `event.amount < state.total`, `map(event.items, {{"a": .qty, "b": event.m}})`, `sortBy(event.items, .price, "desc")`,

@@ -9,10 +9,10 @@ import (
 	"edda/internal/jsonvalue"
 )
 
-// The tests of this file are named after what expr does that a saga must not.
+// The tests of this file are named after behaviour of expr that a saga may not have.
 
-// quickly fails when evaluations took longer than bounded ones can, also on a
-// slow and busy machine under the race detector; unbounded, each would take hours.
+// quickly fails if evaluations took longer than bounded ones can, also on a slow and
+// busy machine under the race detector. An unbounded one would take hours.
 func quickly(t *testing.T, started time.Time) {
 	t.Helper()
 	if took := time.Since(started); took > 20*time.Second {
@@ -88,7 +88,7 @@ func TestTheVMHasNoStepLimit(t *testing.T) {
 	}
 }
 
-func TestTheBudgetEndsAtTheSamePlace(t *testing.T) {
+func TestTheBudgetEndsAtTheSameStep(t *testing.T) {
 	for _, source := range []string{`sum(1..100000, sum(1..#, 1))`, `reduce(1..100000, concat(#acc, [#]), [])`} {
 		message := failure(t, source, nil)
 		for range 3 {
@@ -105,7 +105,7 @@ func TestTheBudgetEndsAtTheSamePlace(t *testing.T) {
 	}
 }
 
-func TestComparingMapsCostsTheSameEveryTime(t *testing.T) {
+func TestComparingMapsHasAConstantCost(t *testing.T) {
 	const source = `{"a": [1, 2, 3, 4], "b": 1, "c": [1, 2], "d": 1, "e": 1} == {"a": [1, 2, 3, 4], "b": 2, "c": [1, 2], "d": 2, "e": 2}`
 	want := stepsOf(t, source)
 	for range 20 {
@@ -149,7 +149,7 @@ func TestStringConcatenationIsNotCharged(t *testing.T) {
 	wants(t, `len(repeat("x", 262144))`, `{}`, `262144`)
 }
 
-func TestASmallValueIsLargeWhenWrittenOut(t *testing.T) {
+func TestASmallValueIsLargeWhenEncoded(t *testing.T) {
 	started := time.Now()
 	for _, source := range []string{
 		`reduce(1..40, [#acc, #acc], 1)`, `reduce(1..40, {{"a": #acc, "b": #acc}}, 1)`,
@@ -189,7 +189,7 @@ func TestDefaultDecodingLosesIntegers(t *testing.T) {
 	refuses(t, `event.id * 1.5`, `{"id":9007199254740993}`, "too large to be computed with fractions")
 }
 
-// TestANumberBeyond64BitsIsPassedOnAndCompared, and never computed with by mistake.
+// TestANumberBeyond64BitsIsPassedOnAndCompared, and is an error in arithmetic.
 func TestANumberBeyond64BitsIsPassedOnAndCompared(t *testing.T) {
 	const big = `{"n":18446744073709551615,"m":18446744073709551616,"e":1e999,"same":10E998,"list":[3,1e999,18446744073709551615,10e998,-1e400,"1e999"],"min":-9223372036854775809}`
 	for source, want := range map[string]string{
@@ -296,7 +296,7 @@ func TestExpressionsMutateNothing(t *testing.T) {
 	}
 }
 
-// spoil changes everything that can be changed in a value.
+// spoil overwrites every item of a value.
 func spoil(v any) {
 	switch v := v.(type) {
 	case []any:

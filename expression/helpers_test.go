@@ -89,7 +89,7 @@ func refusedByCompile(t testing.TB, source, part string) *Error {
 	return errs[0]
 }
 
-// given gives what a test says.
+// given is a Source with fixed values.
 type given struct {
 	lazy func(name string) (any, error)
 	ids  string // before the name; empty: no ids

@@ -2,7 +2,8 @@ package expression
 
 import (
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 )
 
 // function is one entry of the allow-list. It gets canonical values, and a fault stops the
@@ -102,11 +103,8 @@ var closures = []string{"all", "any", "count", "filter", "find", "findIndex", "f
 
 // Functions lists the names that an expression may call, sorted.
 func Functions() []string {
-	out := append([]string(nil), closures...)
-	for name := range library {
-		out = append(out, name)
-	}
-	sort.Strings(out)
+	out := slices.AppendSeq(slices.Clone(closures), maps.Keys(library))
+	slices.Sort(out)
 	return out
 }
 
@@ -155,14 +153,11 @@ func (l *lowering) unknownName(name string) string {
 	if _, ok := library[name]; ok {
 		return fmt.Sprintf("%s is a function: write %s", name, library[name].example)
 	}
-	candidates := make([]string, 0, len(l.names)+len(l.locals))
-	for candidate := range l.names {
-		candidates = append(candidates, candidate)
-	}
+	candidates := slices.Collect(maps.Keys(l.names))
 	for _, candidate := range l.locals {
 		candidates = append(candidates, candidate.name)
 	}
-	sort.Strings(candidates)
+	slices.Sort(candidates)
 	nearest := suggest(name, candidates)
 	if nearest == "" && len(l.loops) > 0 {
 		nearest = fmt.Sprintf(": a member of the item is written .%s", name)

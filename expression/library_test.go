@@ -76,7 +76,7 @@ func TestLibrary(t *testing.T) {
 	}
 	for _, name := range Functions() {
 		if !slices.Contains(tried, name) {
-			t.Errorf("%s is not tried", name)
+			t.Errorf("%s has no case", name)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-func TestLazyNamesAreAskedOnceAndOnlyWhenNeeded(t *testing.T) {
+func TestLazyVariablesAreLoadedOnceAndOnDemand(t *testing.T) {
 	asked := []string{}
 	env := Env{Vars: map[string]any{"event": 1}, Source: given{lazy: func(name string) (any, error) {
 		asked = append(asked, name)
@@ -212,7 +212,7 @@ func TestLazyNamesAreAskedOnceAndOnlyWhenNeeded(t *testing.T) {
 	}
 }
 
-func TestALazyNameMayEvaluateTheSameProgram(t *testing.T) {
+func TestALazyVariableMayEvaluateTheSameProgram(t *testing.T) {
 	p := compile(t, `total + count`)
 	got, err := p.Eval(Env{Vars: map[string]any{"count": 1}, Source: given{lazy: func(string) (any, error) {
 		return p.Eval(Env{Vars: map[string]any{"count": 10, "total": 100}})
@@ -250,8 +250,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// What is shared is part of what was given, unless it is not canonical.
-func TestSharingCopiesNothingThatIsCanonical(t *testing.T) {
+// A shared result is part of the inputs, unless those are not canonical.
+func TestShareCopiesNoCanonicalValue(t *testing.T) {
 	items := []any{1, map[string]any{"a": "x"}}
 	env := Env{Vars: map[string]any{"event": items}}
 	got, err := compile(t, `event`).Share(env)

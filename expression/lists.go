@@ -256,33 +256,28 @@ func object(name string, v any) map[string]any {
 	return out
 }
 
-// keys, values and toPairs are in the order of the keys.
 func keys(m *machine, args []any) any {
-	sorted := m.sortedKeys(object("keys", args[0]))
-	out := make([]any, len(sorted))
-	for i, key := range sorted {
-		out[i] = key
-	}
-	return out
+	return m.entries("keys", args[0], func(key string, _ any) any { return key })
 }
 
 func values(m *machine, args []any) any {
-	v := object("values", args[0])
-	sorted := m.sortedKeys(v)
-	out := make([]any, len(sorted))
-	for i, key := range sorted {
-		out[i] = v[key]
-	}
-	return out
+	return m.entries("values", args[0], func(_ string, v any) any { return v })
 }
 
 func toPairs(m *machine, args []any) any {
-	v := object("toPairs", args[0])
-	sorted := m.sortedKeys(v)
-	m.charge(2 * len(sorted))
+	return m.entries("toPairs", args[0], func(key string, v any) any {
+		m.charge(2)
+		return []any{key, v}
+	})
+}
+
+// entries builds a list of a map's entries, in the order of the keys.
+func (m *machine) entries(name string, v any, item func(key string, v any) any) []any {
+	entries := object(name, v)
+	sorted := m.sortedKeys(entries)
 	out := make([]any, len(sorted))
 	for i, key := range sorted {
-		out[i] = []any{key, v[key]}
+		out[i] = item(key, entries[key])
 	}
 	return out
 }

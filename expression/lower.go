@@ -20,7 +20,7 @@ type lowering struct {
 	lets   int       // declared so far, for unique names
 	errs   []*Error
 	used   map[string]bool
-	refs   map[string][]string
+	refs   [][]string
 }
 
 // local is a let inside the expression: its name, and its name in the compiled code.
@@ -30,7 +30,7 @@ type local struct{ name, compiled string }
 type closure struct{ index, acc bool }
 
 func newLowering(source string, names []string) *lowering {
-	l := &lowering{source: source, names: map[string]bool{}, used: map[string]bool{}, refs: map[string][]string{}}
+	l := &lowering{source: source, names: map[string]bool{}, used: map[string]bool{}}
 	for _, name := range names {
 		l.names[name] = true
 	}
@@ -85,7 +85,14 @@ func (l *lowering) node(n ast.Node) ast.Node {
 	case *ast.IntegerNode:
 		return &ast.IntegerNode{Value: n.Value}
 	case *ast.FloatNode:
-		return l.float(n)
+		v, err := normal(n.Value)
+		if err != nil {
+			return l.fail(n, "%v", err)
+		}
+		if i, ok := v.(int); ok {
+			return &ast.IntegerNode{Value: i}
+		}
+		return &ast.FloatNode{Value: n.Value}
 	case *ast.StringNode:
 		return &ast.StringNode{Value: n.Value}
 	case *ast.IdentifierNode, *ast.MemberNode, *ast.ChainNode:
@@ -93,7 +100,13 @@ func (l *lowering) node(n ast.Node) ast.Node {
 	case *ast.PointerNode:
 		return l.pointer(n)
 	case *ast.UnaryNode:
-		return l.unary(n)
+		switch n.Operator {
+		case "!", "not":
+			return &ast.UnaryNode{Operator: "!", Node: l.condition(n.Node)}
+		case "-":
+			return primitive(n, "negative", l.lower(n.Node))
+		}
+		return primitive(n, "positive", l.lower(n.Node))
 	case *ast.BinaryNode:
 		return l.binary(n)
 	case *ast.SliceNode:
@@ -136,17 +149,6 @@ func primitive(at ast.Node, name string, args ...ast.Node) ast.Node {
 }
 
 func constant(v any) ast.Node { return &ast.ConstantNode{Value: v} }
-
-func (l *lowering) float(n *ast.FloatNode) ast.Node {
-	v, err := normal(n.Value)
-	if err != nil {
-		return l.fail(n, "%v", err)
-	}
-	if i, ok := v.(int); ok {
-		return &ast.IntegerNode{Value: i}
-	}
-	return &ast.FloatNode{Value: n.Value}
-}
 
 // access lowers a name, or a chain of members, to one call that follows the chain.
 func (l *lowering) access(n ast.Node) ast.Node {
@@ -282,16 +284,6 @@ func yieldsBool(n ast.Node) bool {
 		return n.Name == "all" || n.Name == "none" || n.Name == "any" || n.Name == "one"
 	}
 	return false
-}
-
-func (l *lowering) unary(n *ast.UnaryNode) ast.Node {
-	switch n.Operator {
-	case "!", "not":
-		return &ast.UnaryNode{Operator: "!", Node: l.condition(n.Node)}
-	case "-":
-		return primitive(n, "negative", l.lower(n.Node))
-	}
-	return primitive(n, "positive", l.lower(n.Node))
 }
 
 // binaryPrimitives are the operators that become calls. && and || stay native over conditions, and

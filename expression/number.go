@@ -89,28 +89,29 @@ func (m *machine) add(a, b any) any {
 			return addInt(x, y, "+")
 		}
 	}
-	if x, ok := a.(string); ok {
-		return m.addText(x, b)
-	}
-	if x, ok := a.(time.Duration); ok {
-		return addDuration(x, b)
+	switch x := a.(type) {
+	case string:
+		switch y := b.(type) {
+		case string:
+			m.built(len(x) + len(y))
+			return x + y
+		case time.Duration:
+			return shift(x, y)
+		}
+		mixed("+", a, b)
+	case time.Duration:
+		switch y := b.(type) {
+		case time.Duration:
+			return time.Duration(addInt(int(x), int(y), "+"))
+		case string:
+			return shift(y, x)
+		}
+		mixed("+", a, b)
 	}
 	if isText(b) {
 		mixed("+", a, b)
 	}
 	return number(float(a, "+") + float(b, "+"))
-}
-
-func (m *machine) addText(a string, b any) any {
-	switch b := b.(type) {
-	case string:
-		m.built(len(a) + len(b))
-		return a + b
-	case time.Duration:
-		return shift(a, b)
-	}
-	mixed("+", a, b)
-	return nil
 }
 
 func mixed(operation string, a, b any) {
@@ -208,20 +209,15 @@ func (m *machine) power(a, b any) any {
 		if exponent&1 == 1 {
 			result = multiplyInt(result, base, "**")
 		}
-		if exponent >>= 1; exponent == 0 || base == 0 || base == 1 {
-			return result * powerRest(base, exponent)
+		exponent >>= 1
+		switch {
+		case exponent == 0, base == 1:
+			return result
+		case base == 0:
+			return 0
 		}
 		base = multiplyInt(base, base, "**")
 	}
-}
-
-// powerRest is the remaining factor for a base of 0 or 1, or an exponent of 0: it needs no
-// squaring.
-func powerRest(base, exponent int) int {
-	if base == 0 && exponent > 0 {
-		return 0
-	}
-	return 1
 }
 
 func (m *machine) negative(v any) any {

@@ -50,19 +50,15 @@ func toInt(m *machine, args []any) any {
 	case json.Number:
 		overflow("int")
 	case string:
-		return intOfText(m, v)
+		m.chargeText(len(v))
+		i, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+		if err != nil {
+			fail("int: the text is not an integer of 64 bits")
+		}
+		return int(i)
 	}
 	fail("int: a number or a text is needed, got %s", kind(args[0]))
 	return nil
-}
-
-func intOfText(m *machine, s string) any {
-	m.chargeText(len(s))
-	i, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
-	if err != nil {
-		fail("int: the text is not an integer of 64 bits")
-	}
-	return int(i)
 }
 
 func toFloat(m *machine, args []any) any {

@@ -185,19 +185,15 @@ func join(m *machine, args []any) any {
 	parts := make([]string, len(items))
 	size := len(sep) * max(len(items)-1, 0)
 	for i, item := range items {
-		parts[i] = scalarText(item)
+		switch item.(type) {
+		case nil, []any, map[string]any:
+			fail("join: texts are needed, an item is %s", kind(item))
+		}
+		parts[i] = Text(item)
 		size += len(parts[i])
 	}
 	m.built(size)
 	return strings.Join(parts, sep)
-}
-
-func scalarText(v any) string {
-	switch v.(type) {
-	case nil, []any, map[string]any:
-		fail("join: texts are needed, an item is %s", kind(v))
-	}
-	return Text(v)
 }
 
 func replace(m *machine, args []any) any {

@@ -124,17 +124,6 @@ func subtractTime(at string, by any) any {
 	return nil
 }
 
-func addDuration(d time.Duration, b any) any {
-	switch b := b.(type) {
-	case time.Duration:
-		return time.Duration(addInt(int(d), int(b), "+"))
-	case string:
-		return shift(b, d)
-	}
-	mixed("+", d, b)
-	return nil
-}
-
 func scale(d time.Duration, by any) any {
 	if n, ok := by.(int); ok {
 		return time.Duration(multiplyInt(int(d), n, "*"))

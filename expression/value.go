@@ -44,9 +44,28 @@ func (c *copier) value(v any, depth int) (any, error) {
 	case time.Duration:
 		return v.String(), nil
 	case []any:
-		return c.list(v, depth)
+		out := make([]any, len(v))
+		for i, item := range v {
+			owned, err := c.value(item, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = owned
+		}
+		return out, nil
 	case map[string]any:
-		return c.object(v, depth)
+		out := make(map[string]any, len(v))
+		for key, item := range v {
+			if err := c.take(len(key) + 2); err != nil {
+				return nil, err
+			}
+			owned, err := c.value(item, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			out[key] = owned
+		}
+		return out, nil
 	}
 	return jsonvalue.Canonical(v)
 }
@@ -56,33 +75,6 @@ func (c *copier) take(n int) error {
 		return errTooLarge
 	}
 	return nil
-}
-
-func (c *copier) list(v []any, depth int) (any, error) {
-	out := make([]any, len(v))
-	for i, item := range v {
-		owned, err := c.value(item, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = owned
-	}
-	return out, nil
-}
-
-func (c *copier) object(v map[string]any, depth int) (any, error) {
-	out := make(map[string]any, len(v))
-	for key, item := range v {
-		if err := c.take(len(key) + 2); err != nil {
-			return nil, err
-		}
-		owned, err := c.value(item, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		out[key] = owned
-	}
-	return out, nil
 }
 
 // inspector checks whether own would return the value unchanged, with the same bounds.
@@ -101,9 +93,19 @@ func (c *inspector) canonical(v any, depth int) bool {
 	case json.Number:
 		return c.take(len(v))
 	case []any:
-		return v != nil && c.list(v, depth)
+		for _, item := range v {
+			if !c.canonical(item, depth+1) {
+				return false
+			}
+		}
+		return v != nil
 	case map[string]any:
-		return v != nil && c.object(v, depth)
+		for key, item := range v {
+			if !c.take(len(key)+2) || !c.canonical(item, depth+1) {
+				return false
+			}
+		}
+		return v != nil
 	}
 	return false
 }
@@ -111,24 +113,6 @@ func (c *inspector) canonical(v any, depth int) bool {
 func (c *inspector) take(n int) bool {
 	c.left -= n
 	return c.left >= 0
-}
-
-func (c *inspector) list(v []any, depth int) bool {
-	for _, item := range v {
-		if !c.canonical(item, depth+1) {
-			return false
-		}
-	}
-	return true
-}
-
-func (c *inspector) object(v map[string]any, depth int) bool {
-	for key, item := range v {
-		if !c.take(len(key)+2) || !c.canonical(item, depth+1) {
-			return false
-		}
-	}
-	return true
 }
 
 // sortedKeys returns a map's keys in order, and charges the sorting.

@@ -24,7 +24,11 @@ func (r *reader) actions(n *yaml.Node, what string) []*Action {
 // action reads one action; nil after a reported problem.
 func (r *reader) action(n *yaml.Node) *Action {
 	if n.Kind != yaml.MappingNode {
-		r.errorf(n, "an action is a map such as {effect: charge, with: {…}}, not %s%s", describe(n), r.colonHint(n))
+		hint := ""
+		if slices.Contains(r.words, n.Value) { // "- done" for "- done:"
+			hint = fmt.Sprintf("; did you mean %q?", n.Value+":")
+		}
+		r.errorf(n, "an action is a map such as {effect: charge, with: {…}}, not %s%s", describe(n), hint)
 		return nil
 	}
 	k := r.word(n)
@@ -41,20 +45,17 @@ func (r *reader) action(n *yaml.Node) *Action {
 	return a
 }
 
-// colonHint suggests "- done:" for "- done".
-func (r *reader) colonHint(n *yaml.Node) string {
-	if slices.Contains(r.words, n.Value) {
-		return fmt.Sprintf("; did you mean %q?", n.Value+":")
-	}
-	return ""
-}
-
-// word returns the key that says which action it is; nil after a reported problem.
+// word returns the key that says which action it is; nil after a reported problem. Some words are
+// options beside others: the undo: of a step, the event: of a start, and unset beside set.
 func (r *reader) word(n *yaml.Node) *yaml.Node {
+	options := map[string]bool{
+		"undo":  has(n, "effect") || has(n, "command") || has(n, "start") || has(n, "ask"),
+		"event": has(n, "start"),
+		"unset": has(n, "set"),
+	}
 	var found []*yaml.Node
-	names := r.actionWords(n)
 	for i := 0; i < len(n.Content); i += 2 {
-		if k := deref(n.Content[i]); slices.Contains(names, k.Value) {
+		if k := deref(n.Content[i]); slices.Contains(r.words, k.Value) && !options[k.Value] {
 			found = append(found, k)
 		}
 	}
@@ -66,17 +67,6 @@ func (r *reader) word(n *yaml.Node) *yaml.Node {
 		return nil
 	}
 	return r.wordless(n)
-}
-
-// actionWords drops the words that are options here: the undo: of a step, the event: of a start,
-// and unset beside set.
-func (r *reader) actionWords(n *yaml.Node) []string {
-	options := map[string]bool{
-		"undo":  has(n, "effect") || has(n, "command") || has(n, "start") || has(n, "ask"),
-		"event": has(n, "start"),
-		"unset": has(n, "set"),
-	}
-	return slices.DeleteFunc(slices.Clone(r.words), func(w string) bool { return options[w] })
 }
 
 // wordless reports an action without a known word. It reads a misspelt one as the likely word, so
@@ -181,7 +171,7 @@ func (r *reader) reason(n *yaml.Node) *Value {
 	return v
 }
 
-// message reads a map whose fields the relay knows.
+// message reads a map; the relay checks its fields.
 func (r *reader) message(n *yaml.Node) *Value {
 	if n.Kind != yaml.MappingNode {
 		r.errorf(n, "message is a map of the message's fields, not %s", describe(n))

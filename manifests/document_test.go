@@ -3,9 +3,11 @@ package manifests
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,7 +47,7 @@ func TestAStoredSourceParsesToTheSameHash(t *testing.T) {
 	}
 }
 
-// mustParse parses what may have problems.
+// mustParse parses a file that may have problems.
 func mustParse(text string) *File {
 	f, _ := Parse("x.yaml", []byte(text))
 	return f
@@ -169,7 +171,7 @@ func TestParseFilesThroughALink(t *testing.T) {
 	}
 }
 
-func TestParseFilesFindsWhatIsDefinedTwice(t *testing.T) {
+func TestParseFilesFindsDuplicateDefinitions(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), "saga: s\non: {E: }\n---\neffect: e\nhttp: {}\n---\nsaga: own\non: {E: }\n---\nsaga: own\non: {E: }\n")
 	write(t, filepath.Join(dir, "b.yaml"), "saga: s\nversion: 2\non: {E: }\n---\nsaga: s\nversion: 1\non: {E: }\n---\neffect: e\nversion: 2\nhttp: {}\n")
@@ -191,7 +193,7 @@ func TestParseFilesFindsWhatIsDefinedTwice(t *testing.T) {
 	}
 }
 
-func TestParseFilesThatCannotBeRead(t *testing.T) {
+func TestParseFilesReportsUnreadableFiles(t *testing.T) {
 	empty := t.TempDir()
 	for _, path := range []string{filepath.Join(empty, "none.yaml"), empty} {
 		if _, _, err := ParseFiles(path); err == nil || !strings.Contains(err.Error(), path) {
@@ -206,6 +208,44 @@ func TestMarker(t *testing.T) {
 	} {
 		if got := marker([]byte(text)); got != want {
 			t.Errorf("%q is the marker %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestAPipeInAFolderIsAProblem, and the other files are read.
+func TestAPipeInAFolderIsAProblem(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("saga: a\nkey: event.id\non: {Go: {start: true}}\nnonsense: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "b.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read, problems, err := ParseFiles(dir)
+	if err != nil || len(read) != 2 || len(read[0].Sagas) != 1 || len(read[1].Sagas) != 0 || len(problems) != 2 {
+		t.Fatalf("%d files, %v, %v", len(read), problems, err)
+	}
+	if text := problems[1].Error(); !problems.Failed() || !strings.Contains(text, "b.yaml:1:1: error: ") || !strings.Contains(text, "is a pipe") {
+		t.Error(text)
+	}
+}
+
+func TestExamplesHaveNoProblems(t *testing.T) {
+	names, err := fs.Glob(Examples(), "*.yaml")
+	if err != nil || len(names) < 6 {
+		t.Fatalf("examples: %v, %v", names, err)
+	}
+	for _, name := range names {
+		source, err := fs.ReadFile(Examples(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, ps := Parse(name, source)
+		for _, p := range ps {
+			t.Errorf("%s:%d:%d: %s", name, p.Pos.Line, p.Pos.Column, p.Message)
+		}
+		if len(f.Sagas)+len(f.Effects) == 0 {
+			t.Errorf("%s holds nothing", name)
 		}
 	}
 }

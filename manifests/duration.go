@@ -1,7 +1,6 @@
 package manifests
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -60,6 +59,3 @@ func parseDays(text string, has bool) (time.Duration, error) {
 func badDuration(s string) error {
 	return fmt.Errorf("%q is not a duration: write it as 90s, 30m, 36h or 1d12h", shorten(s))
 }
-
-// jsonNumber formats a YAML decimal as JSON.
-func jsonNumber(text string) json.Number { return json.Number(strings.TrimPrefix(text, "+")) }

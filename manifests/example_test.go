@@ -6,7 +6,7 @@ import (
 	"edda/manifests"
 )
 
-// All problems of a file are found at once, each with its place.
+// All problems of a file are reported at once, each with its position.
 func ExampleProblems_Print() {
 	_, problems := manifests.Parse("order.yaml", []byte(`saga: order
 kye: event.order_id

@@ -24,14 +24,16 @@ func ParseFiles(paths ...string) ([]*File, Problems, error) {
 		return nil, nil, err
 	}
 	for _, name := range names {
-		source, err := readBounded(name)
+		// At most one byte more than the bound, and without blocking: a pipe among the manifests would
+		// delay a reload, and then the stop.
+		source, _, err := files.Regular(name, maxSource)
 		if errors.Is(err, files.ErrNotRegular) {
 			f := &File{Name: name}
 			read, ps = append(read, f), append(ps, Problem{File: f, Pos: Pos{1, 1}, Message: err.Error() + ": take it away, or write the manifest into a file"})
 			continue
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("read manifests: %w", err)
 		}
 		f, found := parse(name, source)
 		read = append(read, f)
@@ -40,9 +42,10 @@ func ParseFiles(paths ...string) ([]*File, Problems, error) {
 	return read, append(ps, twice(read)...), nil
 }
 
-// manifestNames lists the files that the paths stand for, each once.
+// manifestNames lists the files of the paths, each once under any spelling.
 func manifestNames(paths []string) ([]string, error) {
 	var names []string
+	seen := map[string]bool{}
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -54,23 +57,18 @@ func manifestNames(paths []string) ([]string, error) {
 				return nil, err
 			}
 		}
-		names = append(names, found...)
-	}
-	return unique(names), nil
-}
-
-// unique drops a file that is named again, also with another spelling.
-func unique(names []string) []string {
-	seen := map[string]bool{}
-	return slices.DeleteFunc(names, func(name string) bool {
-		clean := filepath.Clean(name)
-		if abs, err := filepath.Abs(name); err == nil {
-			clean = abs
+		for _, name := range found {
+			clean := filepath.Clean(name)
+			if abs, err := filepath.Abs(name); err == nil {
+				clean = abs
+			}
+			if !seen[clean] {
+				names = append(names, name)
+			}
+			seen[clean] = true
 		}
-		again := seen[clean]
-		seen[clean] = true
-		return again
-	})
+	}
+	return names, nil
 }
 
 // folder lists the manifests of a folder.
@@ -79,12 +77,13 @@ func folder(root string) ([]string, error) {
 	// The separator makes the walk enter a folder that is a symbolic link.
 	err := filepath.WalkDir(root+string(filepath.Separator), func(path string, d fs.DirEntry, err error) error {
 		hidden := filepath.Clean(path) != filepath.Clean(root) && strings.HasPrefix(d.Name(), ".")
+		ext := filepath.Ext(path)
 		switch {
 		case err != nil:
 			return err
 		case d.IsDir() && hidden:
 			return filepath.SkipDir
-		case !d.IsDir() && !hidden && isYAML(path):
+		case !d.IsDir() && !hidden && (ext == ".yaml" || ext == ".yml"):
 			names = append(names, path)
 		}
 		return nil
@@ -97,24 +96,6 @@ func folder(root string) ([]string, error) {
 	}
 	slices.SortFunc(names, cmp.Compare[string])
 	return names, nil
-}
-
-func isYAML(path string) bool {
-	ext := filepath.Ext(path)
-	return ext == ".yaml" || ext == ".yml"
-}
-
-// readBounded reads at most one byte more than maxSource and does not block, because a pipe among
-// the manifests would delay a reload, and then the stop.
-func readBounded(name string) ([]byte, error) {
-	source, _, err := files.Regular(name, maxSource)
-	if errors.Is(err, files.ErrNotRegular) {
-		return nil, err
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read manifests: %w", err)
-	}
-	return source, nil
 }
 
 //go:embed examples/*.yaml

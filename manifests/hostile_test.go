@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// fast is how much processor time a hostile file may take, whatever else the
-// machine does: the slowest here takes a quarter of a second, the race detector
-// makes that ten times as long, and what is quadratic takes many times more.
+// fast bounds the processor time of a hostile file. The slowest takes a quarter of a
+// second, and ten times as much under the race detector. A quadratic algorithm takes many
+// times more.
 const fast = 6 * time.Second
 
-// processorTime is what this process has used.
+// processorTime returns the processor time that this process has used.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
@@ -28,14 +28,14 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// hostile are files that are refused, or read, without much time or memory.
+// hostile has files that must be refused or read with little time and memory.
 func hostile() map[string]string {
 	bomb := "saga: x\non: {E: }\nstate:\n  a: &a [x,x,x,x,x,x,x,x,x,x]\n"
 	for c := 'b'; c < 'k'; c++ {
 		bomb += fmt.Sprintf("  %c: &%c [%s]\n", c, c, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c,", c-1), 10), ","))
 	}
 	state := "saga: x\non: {E: }\nstate: "
-	most := maxSource / 8 // long enough to show what is not linear
+	most := maxSource / 8 // long enough to show more than linear time
 	return map[string]string{
 		"large":     strings.Repeat("#", 5<<20),
 		"flow":      strings.Repeat("[", most),
@@ -131,8 +131,8 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(checkParse)
 }
 
-// checkParse looks at what holds for any input: problems lie in the file, the
-// tree can be walked, and a document's own text is the same document.
+// checkParse checks the invariants of any input: problems are in the file, the tree can
+// be walked, and a document's own text parses to the same document.
 func checkParse(t *testing.T, source []byte) {
 	file, ps := Parse("fuzz.yaml", source)
 	lines := len(splitLines(source)) + 2

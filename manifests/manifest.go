@@ -265,7 +265,7 @@ type TestStep struct {
 	Name  string // event type, signal, step, ask, verb; advance has none
 	Step  string // operator: retry STEP, skip STEP
 	With  string // answer: the choice
-	By    string // event, signal, answer, operator: who acted
+	By    string // event, signal, answer, operator: the actor
 	D     time.Duration
 	ID    string
 	Key   string // another instance than the first one

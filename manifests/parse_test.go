@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// golden compares what was got with a file, or writes it.
+// golden compares a text with a file, or writes it with -update.
 func golden(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if *update {
@@ -33,7 +33,7 @@ func golden(t *testing.T, path string, got []byte) {
 	}
 }
 
-// clean parses what must have no problems.
+// clean parses a file that may have no problems.
 func clean(t *testing.T, source string) *File {
 	t.Helper()
 	f, ps := Parse("test.yaml", []byte(source))
@@ -72,7 +72,7 @@ func TestEveryFieldOfTheTreeIsFilled(t *testing.T) {
 	}
 }
 
-// dumper writes the leaves of a tree, one a line, and remembers what it saw.
+// dumper writes the leaves of a tree, one on each line, and records the fields that it saw.
 type dumper struct {
 	out    bytes.Buffer
 	filled map[string]bool
@@ -84,7 +84,7 @@ func (d *dumper) value(path string, v reflect.Value) {
 		fmt.Fprintf(&d.out, "%s %d:%d\n", path, x.Line, x.Column)
 		return
 	case []byte, *File:
-		return // the source is looked at in another test
+		return // another test checks the source
 	case map[string]any:
 		d.json(path, x)
 		return
@@ -121,7 +121,7 @@ func (d *dumper) json(path string, v any) {
 	fmt.Fprintf(&d.out, "%s = %s (%T)\n", path, text, v)
 }
 
-// TestProblems prints what is wrong with each file of testdata/problems.
+// TestProblems compares the problems of each file of testdata/problems.
 func TestProblems(t *testing.T) {
 	paths, err := filepath.Glob("testdata/problems/*.yaml")
 	if err != nil || len(paths) == 0 {

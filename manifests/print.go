@@ -18,7 +18,7 @@ const (
 	yellow = "\x1b[33;1m"
 	green  = "\x1b[32;1m"
 	bold   = "\x1b[1m"
-	plainy = "\x1b[0m"
+	reset  = "\x1b[0m"
 )
 
 // maxWidth is how many columns of a long line are shown around the position.
@@ -80,23 +80,18 @@ func (ps Problems) Count() string {
 			warnings++
 		}
 	}
-	errors := len(ps) - warnings
-	switch {
-	case len(ps) == 0:
-		return "no problems"
-	case warnings == 0:
-		return counted(errors, "error")
-	case errors == 0:
-		return counted(warnings, "warning")
+	var parts []string
+	add := func(n int, what string) {
+		if n > 1 {
+			what += "s"
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
 	}
-	return counted(errors, "error") + ", " + counted(warnings, "warning")
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+	add(len(ps)-warnings, "error")
+	add(warnings, "warning")
+	return cmp.Or(strings.Join(parts, ", "), "no problems")
 }
 
 // pen writes text with or without colour.
@@ -109,7 +104,7 @@ func (p pen) paint(color, text string) string {
 	if !p.color {
 		return text
 	}
-	return color + text + plainy
+	return color + text + reset
 }
 
 func (p pen) problem(x Problem, lines []line) {

@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -8,7 +9,7 @@ import (
 type Problem struct {
 	File    *File
 	Pos     Pos
-	Warning bool   // does not stop anything
+	Warning bool   // not an error
 	Message string // what is wrong, and what to do
 }
 
@@ -29,13 +30,13 @@ func (ps Problems) Limited() Problems {
 		}
 	}
 	var out Problems
-	told := map[*File]bool{}
+	noted := map[*File]bool{}
 	for i, p := range ps {
 		switch {
 		case chosen[i]:
 			out = append(out, p)
-		case !told[p.File]: // a warning: what stops anything is among the others
-			told[p.File] = true
+		case !noted[p.File]: // a warning, because the errors come first
+			noted[p.File] = true
 			out = append(out, Problem{File: p.File, Pos: p.Pos, Warning: true, Message: "too many problems: the rest is not shown"})
 		}
 	}
@@ -44,12 +45,7 @@ func (ps Problems) Limited() Problems {
 
 // Failed reports whether any problem is an error.
 func (ps Problems) Failed() bool {
-	for _, p := range ps {
-		if !p.Warning {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ps, func(p Problem) bool { return !p.Warning })
 }
 
 // maxTypo bounds the length of compared words, because the distance is quadratic.

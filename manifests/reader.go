@@ -290,7 +290,7 @@ func number(text string) (any, error) {
 	if f, err := strconv.ParseFloat(text, 64); err != nil || f-f != 0 {
 		return nil, fmt.Errorf("%s is not a number that JSON can hold", shorten(text))
 	}
-	v, err := jsonvalue.Canonical(jsonNumber(text))
+	v, err := jsonvalue.Canonical(json.Number(strings.TrimPrefix(text, "+")))
 	if err != nil {
 		return nil, fmt.Errorf("%w: write it in quotes", err)
 	}

@@ -76,24 +76,22 @@ func (r *reader) schedules(n *yaml.Node) []Schedule {
 	var out []Schedule
 	r.entries(n, "schedule", func(k, v *yaml.Node) {
 		s := Schedule{Name: r.name(k, "a schedule's name", "timer"), Zone: "UTC", Catchup: "last"}
-		r.schedule(&s, v)
+		r.fields(v, "a schedule", keys{
+			"cron":  func(n *yaml.Node) { s.Cron, s.CronPos = r.text(n, "cron"), r.pos(n) },
+			"every": func(n *yaml.Node) { s.Every = r.duration(n, "every", false) },
+			"zone":  func(n *yaml.Node) { s.Zone = r.zone(n) },
+			"tenants": func(n *yaml.Node) {
+				r.items(n, "tenants", func(i *yaml.Node) { s.Tenants = append(s.Tenants, r.text(i, "an entry of tenants")) })
+			},
+			"catchup": func(n *yaml.Node) { s.Catchup = r.choice(n, "schedule", "catchup") },
+			"with":    func(n *yaml.Node) { s.With = r.value(n) },
+		})
+		if has(v, "cron") == has(v, "every") {
+			r.errorf(v, "a schedule has either cron or every")
+		}
 		out = append(out, s)
 	})
 	return out
-}
-
-func (r *reader) schedule(s *Schedule, n *yaml.Node) {
-	r.fields(n, "a schedule", keys{
-		"cron":    func(n *yaml.Node) { s.Cron, s.CronPos = r.text(n, "cron"), r.pos(n) },
-		"every":   func(n *yaml.Node) { s.Every = r.duration(n, "every", false) },
-		"zone":    func(n *yaml.Node) { s.Zone = r.zone(n) },
-		"tenants": func(n *yaml.Node) { s.Tenants = r.texts(n, "tenants") },
-		"catchup": func(n *yaml.Node) { s.Catchup = r.choice(n, "schedule", "catchup") },
-		"with":    func(n *yaml.Node) { s.With = r.value(n) },
-	})
-	if has(n, "cron") == has(n, "every") {
-		r.errorf(n, "a schedule has either cron or every")
-	}
 }
 
 // zone reads an IANA name. The host's own zone is refused, because hosts differ.
@@ -105,12 +103,6 @@ func (r *reader) zone(n *yaml.Node) string {
 	return text
 }
 
-func (r *reader) texts(n *yaml.Node, what string) []string {
-	var out []string
-	r.items(n, what, func(i *yaml.Node) { out = append(out, r.text(i, "an entry of "+what)) })
-	return out
-}
-
 func (r *reader) events(n *yaml.Node) []EventDecl {
 	var out []EventDecl
 	r.entries(n, "events", func(k, v *yaml.Node) {
@@ -120,20 +112,13 @@ func (r *reader) events(n *yaml.Node) []EventDecl {
 			"upcast":  func(n *yaml.Node) { d.Upcast = r.upcasts(n) },
 			"version": func(n *yaml.Node) { d.Version = r.positive(n, "version") },
 		})
-		out = append(out, d.versioned())
-	})
-	return out
-}
-
-// versioned computes the version that the manifest knows.
-func (d EventDecl) versioned() EventDecl {
-	if d.Version == 0 {
-		d.Version = 1
-		if last := len(d.Upcast) - 1; last >= 0 {
+		if last := len(d.Upcast) - 1; d.Version == 0 && last >= 0 {
 			d.Version = d.Upcast[last].From + 1
 		}
-	}
-	return d
+		d.Version = max(d.Version, 1)
+		out = append(out, d)
+	})
+	return out
 }
 
 // upcasts reads {1: {set, unset}}, sorted by the version that they apply to. Only here a key is a
@@ -157,17 +142,13 @@ func (r *reader) upcasts(n *yaml.Node) []Upcast {
 			continue
 		}
 		seen[from] = true
-		out = append(out, r.upcast(k, v, from))
+		u := Upcast{Pos: r.pos(k), From: from}
+		r.fields(v, "an upcast", keys{
+			"set":   func(n *yaml.Node) { u.Set = r.assigns(n) },
+			"unset": func(n *yaml.Node) { u.Unset = r.paths(n) },
+		})
+		out = append(out, u)
 	}
 	slices.SortFunc(out, func(a, b Upcast) int { return cmp.Compare(a.From, b.From) })
 	return out
-}
-
-func (r *reader) upcast(k, v *yaml.Node, from int) Upcast {
-	u := Upcast{Pos: r.pos(k), From: from}
-	r.fields(v, "an upcast", keys{
-		"set":   func(n *yaml.Node) { u.Set = r.assigns(n) },
-		"unset": func(n *yaml.Node) { u.Unset = r.paths(n) },
-	})
-	return u
 }

@@ -67,7 +67,7 @@ func plainData(r *reader, n *yaml.Node) any {
 	return r.scalar(n)
 }
 
-func TestSchemaTakesWhatTheParserTakes(t *testing.T) {
+func TestTheSchemaAcceptsWhatTheParserAccepts(t *testing.T) {
 	s := compiledSchema(t)
 	full, err := os.ReadFile("testdata/full.yaml")
 	if err != nil {
@@ -92,7 +92,7 @@ func TestSchemaTakesWhatTheParserTakes(t *testing.T) {
 	}
 }
 
-// TestSchemaRefuses looks at one mistake at a time: the parser refuses each too.
+// TestSchemaRefuses has one mistake in each case, which the parser refuses, too.
 func TestSchemaRefuses(t *testing.T) {
 	s := compiledSchema(t)
 	for _, source := range []string{
@@ -149,7 +149,7 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
-// TestSchemaNamesTheParsersKeys keeps the two from drifting apart.
+// TestSchemaNamesTheParsersKeys compares the keys of the schema with the parser's.
 func TestSchemaNamesTheParsersKeys(t *testing.T) {
 	r := newReader(&File{}, chunk{})
 	for name, known := range map[string]keys{
@@ -169,7 +169,7 @@ func TestSchemaNamesTheParsersKeys(t *testing.T) {
 	}
 }
 
-// TestGrammar holds the words that are read from the schema, in the order of messages.
+// TestGrammar checks the words that are read from the schema, in the order of messages.
 func TestGrammar(t *testing.T) {
 	g := readGrammar()
 	for _, tt := range []struct {

@@ -60,10 +60,13 @@ func (r *reader) step(n *yaml.Node) *TestStep {
 		s.Version = 1
 	}
 	known := keys{
-		"id":             func(n *yaml.Node) { s.ID = r.text(n, "id") },
-		"key":            func(n *yaml.Node) { s.Key = r.text(n, "key") },
-		"data":           func(n *yaml.Node) { s.Data = r.data(n) },
-		"expect":         func(n *yaml.Node) { r.expects(s, n) },
+		"id":   func(n *yaml.Node) { s.ID = r.text(n, "id") },
+		"key":  func(n *yaml.Node) { s.Key = r.text(n, "key") },
+		"data": func(n *yaml.Node) { s.Data = r.data(n) },
+		"expect": func(n *yaml.Node) {
+			s.HasExpect, s.Expect = true, []Expect{} // an empty list expects no output
+			r.items(n, "expect", func(i *yaml.Node) { s.Expect = append(s.Expect, r.expect(i)) })
+		},
 		"by":             func(n *yaml.Node) { s.By = r.text(n, "by") },
 		"with":           func(n *yaml.Node) { s.With = r.text(n, "with") },
 		"aggregate_type": func(n *yaml.Node) { s.AggregateType = r.text(n, "aggregate_type") },
@@ -130,13 +133,6 @@ func (r *reader) verb(s *TestStep, n *yaml.Node) {
 	}
 }
 
-// expects reads expect:; an empty list expects no output.
-func (r *reader) expects(s *TestStep, n *yaml.Node) {
-	s.HasExpect = true
-	s.Expect = []Expect{}
-	r.items(n, "expect", func(i *yaml.Node) { s.Expect = append(s.Expect, r.expect(i)) })
-}
-
 func (r *reader) expect(n *yaml.Node) Expect {
 	e := Expect{Pos: r.pos(n), Fields: map[string]any{}}
 	r.entries(n, "an entry of expect", func(k, v *yaml.Node) {
@@ -148,18 +144,15 @@ func (r *reader) expect(n *yaml.Node) Expect {
 		e.Fields[k.Value] = r.data(v)
 		e.Order = append(e.Order, k.Value)
 	})
-	if e.Word == "" && n.Kind == yaml.MappingNode {
-		r.wordlessExpect(n, e.Order)
+	if e.Word != "" || n.Kind != yaml.MappingNode {
+		return e
 	}
-	return e
-}
-
-func (r *reader) wordlessExpect(n *yaml.Node, fields []string) {
-	for _, f := range fields {
+	for _, f := range e.Order {
 		if near := Nearest(f, r.outputs); near != "" {
 			r.errorf(n, "there is no output %q; did you mean %q?", shorten(f), near)
-			return
+			return e
 		}
 	}
 	r.errorf(n, "an entry of expect names an output: %s", oneOf(r.outputs))
+	return e
 }

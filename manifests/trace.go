@@ -12,7 +12,7 @@ type trace struct {
 	r     *reader
 	style yaml.Style
 	value []byte // the bytes still to follow
-	index int    // how much is gone
+	index int    // bytes followed so far
 	line  int    // in r.lines, from 0
 	col   int
 	// indent is the prefix of a block scalar's lines that is not in the value. Elsewhere the value

@@ -11,10 +11,17 @@ import (
 func (r *reader) value(n *yaml.Node) *Value {
 	v := &Value{Pos: r.pos(n)}
 	switch {
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!str":
-		r.stringValue(v, n)
-	default:
+	case n.Kind != yaml.ScalarNode || n.Tag != "!!str":
 		r.composite(v, n, r.value)
+	case strings.HasPrefix(n.Value, "=="):
+		v.Scalar = n.Value[1:]
+	case strings.HasPrefix(n.Value, "="):
+		v.Kind = Expression
+		v.Expr = r.expr(n, 1)
+	case strings.Contains(n.Value, "${"):
+		r.template(v, n)
+	default:
+		v.Scalar = n.Value
 	}
 	return v
 }
@@ -39,20 +46,6 @@ func (r *reader) composite(v *Value, n *yaml.Node, part func(*yaml.Node) *Value)
 		r.items(n, "this", func(i *yaml.Node) { v.Items = append(v.Items, part(i)) })
 	default:
 		v.Scalar = r.scalar(n)
-	}
-}
-
-func (r *reader) stringValue(v *Value, n *yaml.Node) {
-	switch {
-	case strings.HasPrefix(n.Value, "=="):
-		v.Scalar = n.Value[1:]
-	case strings.HasPrefix(n.Value, "="):
-		v.Kind = Expression
-		v.Expr = r.expr(n, 1)
-	case strings.Contains(n.Value, "${"):
-		r.template(v, n)
-	default:
-		v.Scalar = n.Value
 	}
 }
 
@@ -116,10 +109,17 @@ func (r *reader) data(n *yaml.Node) any {
 	return v
 }
 
-// template splits "… ${expr} …" into its parts; $${ is a literal ${.
+// template splits "… ${expr} …" into its parts; $${ is a literal ${. Without an expression the
+// value is a literal.
 func (r *reader) template(v *Value, n *yaml.Node) {
 	t := r.trace(n)
 	var text strings.Builder
+	addText := func() {
+		if text.Len() > 0 {
+			v.Parts = append(v.Parts, TemplatePart{Text: text.String()})
+			text.Reset()
+		}
+	}
 	for rest := n.Value; rest != ""; {
 		i := strings.Index(rest, "${")
 		if i < 0 {
@@ -138,42 +138,22 @@ func (r *reader) template(v *Value, n *yaml.Node) {
 			r.errorAt(t.to(at), "${ has no closing }: write $${ for a literal ${")
 			break
 		}
-		v.addPart(&text, r.templateExpr(t, rest[i+2:i+2+length], at+2))
+		source := rest[i+2 : i+2+length]
+		blank := len(source) - len(strings.TrimLeft(source, " \t\n"))
+		e := &Expr{Pos: t.to(at + 2 + blank), Source: strings.TrimSpace(source)}
+		if e.Source == "" {
+			r.errorAt(e.Pos, "the expression in ${} is empty")
+		}
+		addText()
+		v.Parts = append(v.Parts, TemplatePart{Expr: e})
 		rest = rest[i+2+length+1:]
 	}
-	v.finish(&text)
-}
-
-func (r *reader) templateExpr(t *trace, text string, at int) *Expr {
-	blank := len(text) - len(strings.TrimLeft(text, " \t\n"))
-	e := &Expr{Pos: t.to(at + blank), Source: strings.TrimSpace(text)}
-	if e.Source == "" {
-		r.errorAt(e.Pos, "the expression in ${} is empty")
-	}
-	return e
-}
-
-// addPart adds an expression, and the text before it.
-func (v *Value) addPart(text *strings.Builder, e *Expr) {
-	v.addText(text)
-	v.Parts = append(v.Parts, TemplatePart{Expr: e})
-}
-
-func (v *Value) addText(text *strings.Builder) {
-	if text.Len() > 0 {
-		v.Parts = append(v.Parts, TemplatePart{Text: text.String()})
-		text.Reset()
-	}
-}
-
-// finish makes a template, or a literal if there is no expression.
-func (v *Value) finish(text *strings.Builder) {
 	if len(v.Parts) == 0 {
 		v.Scalar = text.String()
 		return
 	}
 	v.Kind = Template
-	v.addText(text)
+	addText()
 }
 
 // closing returns the index of the } that ends an expression, or -1. Braces nest, and those in
@@ -219,35 +199,27 @@ func (v *Value) Const() (any, bool) {
 	case Literal:
 		return v.Scalar, true
 	case List:
-		return v.constList()
+		out := make([]any, len(v.Items))
+		for i, item := range v.Items {
+			c, ok := item.Const()
+			if !ok {
+				return nil, false
+			}
+			out[i] = c
+		}
+		return out, true
 	case Map:
-		return v.constMap()
+		out := make(map[string]any, len(v.Fields))
+		for _, f := range v.Fields {
+			c, ok := f.Value.Const()
+			if !ok {
+				return nil, false
+			}
+			out[f.Name] = c
+		}
+		return out, true
 	}
 	return nil, false
-}
-
-func (v *Value) constList() (any, bool) {
-	out := make([]any, len(v.Items))
-	for i, item := range v.Items {
-		c, ok := item.Const()
-		if !ok {
-			return nil, false
-		}
-		out[i] = c
-	}
-	return out, true
-}
-
-func (v *Value) constMap() (any, bool) {
-	out := make(map[string]any, len(v.Fields))
-	for _, f := range v.Fields {
-		c, ok := f.Value.Const()
-		if !ok {
-			return nil, false
-		}
-		out[f.Name] = c
-	}
-	return out, true
 }
 
 // Field returns the value of a map's field, or nil. The receiver may be nil.

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// with parses text as the value of with: in an otherwise good saga.
+// with parses text as the value of with: in an otherwise valid saga.
 func with(t *testing.T, text string) *Value {
 	t.Helper()
 	f := clean(t, "saga: x\non:\n  E:\n    do:\n      - event: X\n        with: "+text+"\n")
@@ -87,13 +87,13 @@ func TestField(t *testing.T) {
 		t.Error(f)
 	}
 	if v.Field("b") != nil || (*Value)(nil).Field("a") != nil {
-		t.Error("a field that is not there was found")
+		t.Error("a missing field was found")
 	}
 }
 
-// TestExpressionsAreWhereTheySayTheyAre marks each expression's first
+// TestPositionsOfExpressions marks each expression's first
 // character with « in the text and looks for it at the position.
-func TestExpressionsAreWhereTheySayTheyAre(t *testing.T) {
+func TestPositionsOfExpressions(t *testing.T) {
 	for name, value := range map[string]string{
 		"plain":            `=«a`,
 		"blank":            `=  «a`,
@@ -133,7 +133,7 @@ func marked(t *testing.T, value string) {
 	}
 }
 
-// marks finds the places of « in a text, as they are without it.
+// marks returns the positions of « in a text, counted without it.
 func marks(text string) []Pos {
 	var found []Pos
 	line, column := 1, 1

@@ -26,13 +26,13 @@ type member struct {
 	item  json.RawMessage
 }
 
-// act runs one action, if its condition holds.
-func (r *run) act(a *action, sc *scope) (wait, error) {
-	return r.actMember(a, sc, nil)
-}
-
-func (r *run) actMember(a *action, sc *scope, m *member) (wait, error) {
-	defer r.within(r.uniquePath(m.suffix(a.path)))()
+// act runs one action, if its condition holds. m is nil outside an each.
+func (r *run) act(a *action, sc *scope, m *member) (wait, error) {
+	path := a.path
+	if m != nil {
+		path += "[" + strconv.Itoa(m.index) + "]"
+	}
+	defer r.within(r.uniquePath(path))()
 	if ok, err := sc.isTrue(a.iff); err != nil || !ok {
 		return wait{}, err
 	}
@@ -48,12 +48,13 @@ func (r *run) actMember(a *action, sc *scope, m *member) (wait, error) {
 // set runs a set or an unset.
 func (r *run) set(a *action, sc *scope, _ *member) error { return r.assign(sc, a.set, a.unset) }
 
-// suffix is the member's path in derived ids: the path, then the item's index.
-func (m *member) suffix(path string) string {
-	if m == nil {
-		return path
+// emitOnce refuses the id of a step or a group that this transition has emitted before.
+func (r *run) emitOnce(what, id string) error {
+	if slices.Contains(r.emitted, id) {
+		return r.poison("%s %q is emitted twice in one transition: give one of them another id", what, id)
 	}
-	return path + "[" + strconv.Itoa(m.index) + "]"
+	r.emitted = append(r.emitted, id)
+	return nil
 }
 
 // emitStep emits an effect, an ask or a child saga.
@@ -64,15 +65,21 @@ func (r *run) emitStep(a *action, sc *scope, m *member) (wait, error) {
 	}
 	switch s.Kind {
 	case edda.StepAsk:
-		err = r.emitAsk(a, sc, &s)
+		if s.To, err = r.identifier(a.to, sc, "ask: to"); err != nil {
+			return wait{}, err
+		}
+		s.Choices = choicesOf(s.Input)
 	case edda.StepStart:
-		err = r.emitStart(a, sc, &s)
-	default:
-		r.sendEffect(a, &s, s.Command)
+		correlation, err := r.identifier(a.key, sc, "key")
+		if err != nil {
+			return wait{}, err
+		}
+		if correlation == "" {
+			return wait{}, r.poison("key is empty")
+		}
+		s.Target = edda.Key{Tenant: r.key.Tenant, Saga: s.Name, Correlation: correlation}
 	}
-	if err != nil {
-		return wait{}, err
-	}
+	r.sendStep(a, &s, s.Command)
 	r.putStep(s)
 	return wait{step: s.ID, command: s.Command}, nil
 }
@@ -86,27 +93,23 @@ func (r *run) newStep(a *action, sc *scope, m *member) (edda.Step, error) {
 	if m != nil {
 		s.ID, s.Group, s.Index, s.Item = fmt.Sprintf("%s[%d]", m.group, m.index), m.group, m.index, m.item
 	}
-	if slices.Contains(r.emitted, s.ID) {
-		return s, r.poison("step %q is emitted twice in one transition: give one of them another id", s.ID)
+	err := r.emitOnce("step", s.ID)
+	if err != nil {
+		return s, err
 	}
-	r.emitted = append(r.emitted, s.ID)
 	if s.Must && !s.Late {
 		r.in.Past = true
 	}
-	return s, r.fillStep(a, sc, &s)
-}
-
-func (r *run) fillStep(a *action, sc *scope, s *edda.Step) (err error) {
 	if s.Input, err = a.with.json(sc); err != nil {
-		return err
+		return s, err
 	}
 	if s.Wait, err = r.dueIn(a, sc); err != nil {
-		return err
+		return s, err
 	}
 	if a.undo != nil && !s.Late {
 		s.Scope, err = sc.keep(a.needs)
 	}
-	return err
+	return s, err
 }
 
 // putStep stores the step's new round. A round that is still pending is tracked by its command id
@@ -126,7 +129,7 @@ func (r *run) supersede(s edda.Step) {
 	if s.Status != edda.StepPending {
 		return
 	}
-	r.dropThreads(func(t edda.Thread) bool { return t.Command == s.Command })
+	r.removeThreads(func(t edda.Thread) bool { return t.Command == s.Command })
 	r.dropIncident(s.ID)
 	if s.Kind == edda.StepAsk || s.Late {
 		return // nothing has happened that may need an undo
@@ -154,39 +157,36 @@ func (r *run) dueIn(a *action, sc *scope) (time.Duration, error) {
 	return d, err
 }
 
-// sendEffect sends the step's command; key is the idempotency key for the provider.
-func (r *run) sendEffect(a *action, s *edda.Step, key string) {
-	due := cmp.Or(a.wait(s.Wait), defaultDue)
-	s.Due, s.Order = r.now.Add(due), r.ordinal()
-	r.output(edda.Output{
-		Word: "effect", Name: s.Name, Step: s.ID, ID: s.Command, With: s.Input, Due: durationText(due), Attempt: s.Attempt, Version: s.EffectVersion,
-	})
-	r.send(edda.Work{
-		ID: s.Command, Kind: edda.WorkEffect, Name: s.Name, Payload: s.Input, EffectVersion: s.EffectVersion,
-		Step: s.ID, Attempt: s.Attempt, IdempotencyKey: key, NotAfter: s.Due, High: a.src.High,
-	})
-}
-
-func (r *run) emitAsk(a *action, sc *scope, s *edda.Step) error {
-	to, err := a.to.eval(sc)
-	if err != nil {
-		return err
+// sendStep sends an effect, an ask or a child's start, and arms its due time. key is the idempotency
+// key that the provider of an effect is shown. An ask sends no work.
+func (r *run) sendStep(a *action, s *edda.Step, key string) {
+	due := a.wait(s.Wait)
+	if s.Kind == edda.StepEffect {
+		due = cmp.Or(due, defaultDue)
 	}
-	if s.To, err = identifier(to); err != nil {
-		return r.poison("ask: to %v", err)
+	o := edda.Output{
+		Word: string(s.Kind), Name: s.Name, Step: s.ID, ID: s.Command, To: s.To, Key: s.Target.Correlation, With: s.Input,
+		Attempt: s.Attempt, Version: s.EffectVersion,
 	}
-	s.Choices = choicesOf(s.Input)
-	r.sendAsk(a, s)
-	return nil
-}
-
-func (r *run) sendAsk(a *action, s *edda.Step) {
-	o := edda.Output{Word: "ask", Name: s.Name, Step: s.ID, ID: s.Command, To: s.To, With: s.Input, Attempt: s.Attempt}
-	if due := a.wait(s.Wait); due > 0 {
+	if due > 0 {
 		s.Due, s.Order = r.now.Add(due), r.ordinal()
 		o.Due = durationText(due)
 	}
 	r.output(o)
+	w := edda.Work{ID: s.Command, Name: s.Name, Payload: s.Input, Step: s.ID, High: a.src.High}
+	switch s.Kind {
+	case edda.StepEffect:
+		w.Kind, w.EffectVersion, w.Attempt = edda.WorkEffect, s.EffectVersion, s.Attempt
+		w.IdempotencyKey, w.NotAfter = key, s.Due
+	case edda.StepStart:
+		w.Kind, w.Target, w.CommandID = edda.WorkStart, s.Target, s.Command
+		if a.src.Event != nil {
+			w.Event = a.src.Event.Text
+		}
+	default:
+		return
+	}
+	r.send(w)
 }
 
 // choicesOf reads with.choices; without any, every answer is valid.
@@ -200,33 +200,7 @@ func choicesOf(with json.RawMessage) []string {
 	return v.Choices
 }
 
-func (r *run) emitStart(a *action, sc *scope, s *edda.Step) error {
-	correlation, err := r.identifier(a.key, sc, "key")
-	if err != nil {
-		return err
-	}
-	s.Target = edda.Key{Tenant: r.key.Tenant, Saga: s.Name, Correlation: correlation}
-	r.sendStart(a, s)
-	return nil
-}
-
-func (r *run) sendStart(a *action, s *edda.Step) {
-	o := edda.Output{
-		Word: "start", Name: s.Name, Step: s.ID, ID: s.Command, Key: s.Target.Correlation, With: s.Input, Attempt: s.Attempt,
-	}
-	if due := a.wait(s.Wait); due > 0 {
-		s.Due, s.Order = r.now.Add(due), r.ordinal()
-		o.Due = durationText(due)
-	}
-	r.output(o)
-	w := edda.Work{ID: s.Command, Kind: edda.WorkStart, Name: s.Name, Target: s.Target, CommandID: s.Command, Payload: s.Input, Step: s.ID, High: a.src.High}
-	if a.src.Event != nil {
-		w.Event = a.src.Event.Text
-	}
-	r.send(w)
-}
-
-// identifier evaluates a value that must name something.
+// identifier evaluates a value that names something; null is empty. what begins an error.
 func (r *run) identifier(v *value, sc *scope, what string) (string, error) {
 	x, err := v.eval(sc)
 	if err != nil {
@@ -236,46 +210,42 @@ func (r *run) identifier(v *value, sc *scope, what string) (string, error) {
 	if err != nil {
 		return "", r.poison("%s %v", what, err)
 	}
-	if id == "" {
-		return "", r.poison("%s is empty", what)
-	}
 	return id, nil
 }
 
 // emitEach emits one round of actions, one for each item, all at once.
 func (r *run) emitEach(a *action, sc *scope, _ *member) (wait, error) {
-	list, err := r.items(a, sc)
+	v, err := sc.eval(a.each)
 	if err != nil {
 		return wait{}, err
 	}
-	group := a.stepID()
-	if slices.Contains(r.emitted, group) {
-		return wait{}, r.poison("group %q is emitted twice in one transition: give one of them another id", group)
+	list, ok := v.([]any)
+	if !ok && v != nil {
+		return wait{}, r.poison("each: %s is a %s, not a list", a.src.Each.Source, jsonvalue.TypeName(v))
 	}
-	r.emitted = append(r.emitted, group)
+	group := a.stepID()
+	if err := r.emitOnce("group", group); err != nil {
+		return wait{}, err
+	}
 	r.newRound(group)
+	as := cmp.Or(a.src.As, defaultAs)
 	for i, item := range list {
-		if err := r.emitItem(a, sc, group, i, item); err != nil {
+		raw, err := jsonvalue.Encode(item)
+		if err != nil {
 			return wait{}, err
+		}
+		inner, m := sc.within(map[string]any{as: item, eachIndex: i}), &member{group: group, index: i, item: raw}
+		for _, action := range a.do {
+			if _, err := r.act(action, inner, m); err != nil {
+				return wait{}, err
+			}
 		}
 	}
 	r.in.Groups = append(r.in.Groups, edda.EachRound{ID: group, Total: len(r.view().members(group))})
-	return wait{step: group}, r.joinIfEmpty(group)
-}
-
-func (r *run) items(a *action, sc *scope) ([]any, error) {
-	v, err := sc.eval(a.each)
-	if err != nil {
-		return nil, err
+	if r.pendingIn(group) == 0 { // the group has no members
+		_, err = r.raise(group+".all", nil)
 	}
-	if v == nil {
-		return nil, nil
-	}
-	list, ok := v.([]any)
-	if !ok {
-		return nil, r.poison("each: %s is a %s, not a list", a.src.Each.Source, jsonvalue.TypeName(v))
-	}
-	return list, nil
+	return wait{step: group}, err
 }
 
 // newRound ends the group's previous round. It tracks the pending members until they are settled
@@ -290,36 +260,8 @@ func (r *run) newRound(group string) {
 		r.supersede(s)
 	}
 	r.in.Steps = kept
-	r.dropThreads(func(t edda.Thread) bool { return t.Waits == group && t.Command == "" })
+	r.removeThreads(func(t edda.Thread) bool { return t.Waits == group && t.Command == "" })
 	r.in.Groups = slices.DeleteFunc(r.in.Groups, func(g edda.EachRound) bool { return g.ID == group })
-}
-
-func (r *run) emitItem(a *action, sc *scope, group string, i int, item any) error {
-	raw, err := jsonvalue.Encode(item)
-	if err != nil {
-		return err
-	}
-	as := a.src.As
-	if as == "" {
-		as = defaultAs
-	}
-	inner := sc.within(map[string]any{as: item, eachIndex: i})
-	m := &member{group: group, index: i, item: raw}
-	for _, action := range a.do {
-		if _, err := r.actMember(action, inner, m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// joinIfEmpty raises .all at once for a group without members.
-func (r *run) joinIfEmpty(group string) error {
-	if r.pendingIn(group) > 0 {
-		return nil
-	}
-	_, err := r.raise(group+".all", nil)
-	return err
 }
 
 func (r *run) pendingIn(group string) int {
@@ -332,15 +274,12 @@ func (r *run) pendingIn(group string) int {
 	return n
 }
 
-// emitCommand sends an aggregate command. No seq waits for it.
+// emitCommand sends an aggregate command. No seq waits for it. The instance keeps what a later
+// rejection needs: the step, if it has an id, and the frame.
 func (r *run) emitCommand(a *action, sc *scope, m *member) error {
-	to, err := a.to.eval(sc)
+	to, err := r.identifier(a.to, sc, "command: to")
 	if err != nil {
 		return err
-	}
-	id, err := identifier(to)
-	if err != nil {
-		return r.poison("command: to %v", err)
 	}
 	with, err := a.with.json(sc)
 	if err != nil {
@@ -348,29 +287,16 @@ func (r *run) emitCommand(a *action, sc *scope, m *member) error {
 	}
 	s := edda.Step{
 		ID: a.stepID(), Kind: edda.StepCommand, Name: a.src.Name.Text, Command: r.id(r.path), Status: edda.StepOK,
-		Attempt: 1, Input: with, Emitted: r.now, Action: a.path, Late: !r.running(), To: id,
+		Attempt: 1, Input: with, Emitted: r.now, Action: a.path, Late: !r.running(), To: to,
 	}
 	if m != nil && a.src.ID != nil {
 		s.ID, s.Index, s.Item = fmt.Sprintf("%s[%d]", s.ID, m.index), m.index, m.item
 	}
 	r.sendCommand(s, a.src.High, "")
-	return r.commandStep(a, sc, s)
-}
-
-func (r *run) sendCommand(s edda.Step, high bool, undoes string) {
-	o := edda.Output{Word: "command", Name: s.Name, Step: s.ID, ID: s.Command, To: s.To, With: s.Input, Undoes: undoes}
-	w := edda.Work{ID: s.Command, Kind: edda.WorkCommand, Name: s.Name, To: s.To, Payload: s.Input, Step: s.ID, High: high}
-	r.output(o)
-	r.send(w)
-}
-
-// commandStep stores what a later rejection needs: the step, if it has an id, and the frame.
-func (r *run) commandStep(a *action, sc *scope, s edda.Step) error {
 	if a.src.ID != nil {
-		if slices.Contains(r.emitted, s.ID) {
-			return r.poison("step %q is emitted twice in one transition: give one of them another id", s.ID)
+		if err := r.emitOnce("step", s.ID); err != nil {
+			return err
 		}
-		r.emitted = append(r.emitted, s.ID)
 		r.putStep(s)
 	}
 	if a.undo == nil || s.Late {
@@ -382,6 +308,13 @@ func (r *run) commandStep(a *action, sc *scope, s edda.Step) error {
 	}
 	r.pushFrame(edda.Frame{Step: s.ID, Command: s.Command, Action: a.path, Input: s.Input, Scope: kept})
 	return nil
+}
+
+func (r *run) sendCommand(s edda.Step, high bool, undoes string) {
+	o := edda.Output{Word: "command", Name: s.Name, Step: s.ID, ID: s.Command, To: s.To, With: s.Input, Undoes: undoes}
+	w := edda.Work{ID: s.Command, Kind: edda.WorkCommand, Name: s.Name, To: s.To, Payload: s.Input, Step: s.ID, High: high}
+	r.output(o)
+	r.send(w)
 }
 
 func (r *run) emitFact(a *action, sc *scope, _ *member) error {
@@ -416,11 +349,36 @@ func (r *run) emitMessage(a *action, sc *scope, _ *member) error {
 
 // armTimer arms a named timer, and replaces an armed one of that name.
 func (r *run) armTimer(a *action, sc *scope, _ *member) error {
-	t, text, err := r.timerTime(a, sc)
-	if err != nil {
-		return err
+	t := edda.Timer{Name: a.src.Name.Text, Order: r.ordinal(), Catchup: a.src.Catchup}
+	var text string
+	switch {
+	case a.at != nil:
+		x, err := a.at.eval(sc)
+		if err != nil {
+			return err
+		}
+		stamp, _ := x.(string)
+		at, err := time.Parse(time.RFC3339Nano, stamp)
+		if err != nil {
+			return r.poison("timer: at is not an RFC 3339 time: %.60v", x)
+		}
+		t.Due, text = clockMillis(at), edda.FormatTime(at)
+	case a.every != nil:
+		d, err := r.durationValue(a.every, sc)
+		if err != nil {
+			return err
+		}
+		if d < minEvery {
+			return r.poison("timer: every %s is shorter than %s", durationText(d), durationText(minEvery))
+		}
+		t.Due, t.Every, text = r.now.Add(d), d, durationText(d)
+	default:
+		d, err := r.durationValue(a.after, sc)
+		if err != nil {
+			return err
+		}
+		t.Due, text = r.now.Add(max(d, 0)), durationText(d)
 	}
-	t.Name, t.Order, t.Catchup = a.src.Name.Text, r.ordinal(), a.src.Catchup
 	if !r.running() {
 		return nil // timers end with the saga
 	}
@@ -428,22 +386,6 @@ func (r *run) armTimer(a *action, sc *scope, _ *member) error {
 	r.in.Timers = append(r.in.Timers, t)
 	r.output(edda.Output{Word: "timer", Name: t.Name, For: text})
 	return nil
-}
-
-func (r *run) timerTime(a *action, sc *scope) (edda.Timer, string, error) {
-	switch {
-	case a.at != nil:
-		at, err := r.timeValue(a.at, sc)
-		return edda.Timer{Due: at}, edda.FormatTime(at), err
-	case a.every != nil:
-		d, err := r.durationValue(a.every, sc)
-		if err == nil && d < minEvery {
-			err = r.poison("timer: every %s is shorter than %s", durationText(d), durationText(minEvery))
-		}
-		return edda.Timer{Due: r.now.Add(d), Every: d}, durationText(d), err
-	}
-	d, err := r.durationValue(a.after, sc)
-	return edda.Timer{Due: r.now.Add(max(d, 0))}, durationText(d), err
 }
 
 // minEvery bounds a repeating timer, because each firing adds a row of history.
@@ -465,23 +407,45 @@ func (r *run) durationValue(v *value, sc *scope) (time.Duration, error) {
 	return d, nil
 }
 
-func (r *run) timeValue(v *value, sc *scope) (time.Time, error) {
-	x, err := v.eval(sc)
-	if err != nil {
-		return time.Time{}, err
-	}
-	text, _ := x.(string)
-	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return time.Time{}, r.poison("timer: at is not an RFC 3339 time: %.60v", x)
-	}
-	return clockMillis(at), nil
-}
-
 func (r *run) dropTimer(name string) bool {
 	n := len(r.in.Timers)
 	r.in.Timers = slices.DeleteFunc(r.in.Timers, func(t edda.Timer) bool { return t.Name == name && !t.Deadline })
 	return len(r.in.Timers) < n
+}
+
+// cancel cancels a timer, an ask, a pending step or all members of a group's round. It does nothing
+// if there is none of that name. None of the group's triggers is raised.
+func (r *run) cancel(a *action, _ *scope, _ *member) error {
+	name := a.src.Name.Text
+	if r.dropTimer(name) {
+		r.output(edda.Output{Word: "cancel", Name: name})
+	}
+	if s := r.step(name); s != nil && s.Status == edda.StepPending {
+		r.output(edda.Output{Word: "cancel", Name: name})
+		r.cancelStep(s)
+		return r.afterGroup(*s) // a group continues without its cancelled member
+	}
+	if r.pendingIn(name) == 0 {
+		return nil
+	}
+	r.output(edda.Output{Word: "cancel", Name: name})
+	for i := range r.in.Steps {
+		if s := &r.in.Steps[i]; s.Group == name && s.Status == edda.StepPending {
+			r.cancelStep(s)
+		}
+	}
+	r.removeThreads(func(t edda.Thread) bool { return t.Waits == name && t.Command == "" })
+	return nil
+}
+
+// cancelStep ends the round of a pending step: its seq ends, and a result that still comes is
+// late.
+func (r *run) cancelStep(s *edda.Step) {
+	before := *s
+	r.withdraw(&before)
+	before.Status = edda.StepPending
+	r.supersede(before)
+	s.Status, s.Revoked = edda.StepCancelled, true
 }
 
 // durationText formats a duration as people write it: 30m, 1h30m, 48h.

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,8 +19,7 @@ func (s *Set) Apply(cell edda.Cell, t Target, ev edda.Event) (edda.Cell, []edda.
 	cell.Key = t.Key
 	a := &application{set: s, cell: cell, versions: t.Versions, crowded: t.Crowded, payload: t.payload, out: t.Room}
 	if t.Dead != nil {
-		a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: t.Dead,
-			Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: t.Dead.Reason}}})
+		a.dead(ev, t.Dead)
 		return a.cell, a.out
 	}
 	a.apply(ev)
@@ -49,6 +49,16 @@ func (a *application) add(tr edda.Transition) {
 		a.cell.Instance = tr.Instance
 	}
 	a.out = append(a.out, tr)
+}
+
+// unchanged records an event that changes nothing, with its fate and one output.
+func (a *application) unchanged(ev edda.Event, fate edda.Fate, word string) {
+	a.add(edda.Transition{Event: ev, Fate: fate, Outputs: []edda.Output{{Word: word, Name: nameOf(ev)}}})
+}
+
+// dead records an event that became a dead letter.
+func (a *application) dead(ev edda.Event, d *edda.DeadLetter) {
+	a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: d, Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: d.Reason}}})
 }
 
 // followUp applies the released events, each as a transition of its own. A poison one stops it,
@@ -90,11 +100,7 @@ func nameOf(ev edda.Event) string {
 	case edda.KindAnswer:
 		return ev.Step + "." + ev.Type
 	case edda.KindResult:
-		step := ev.Step
-		if step == "" {
-			step = ev.Type
-		}
-		return step + "." + outcomeOf(ev).word
+		return cmp.Or(ev.Step, ev.Type) + "." + outcomeOf(ev).word
 	case edda.KindOperator:
 		return strings.TrimSpace(ev.Type + " " + ev.Step)
 	case edda.KindTimer:
@@ -113,7 +119,10 @@ func (a *application) apply(ev edda.Event) {
 	case a.createsKey(ev) && len(a.cell.Key.Correlation) > edda.MaxKey:
 		a.refuseKey(ev)
 	case a.duplicate(ev):
-		a.dropDuplicate(ev)
+		a.unchanged(ev, edda.FateDuplicate, "duplicate")
+		if ev.Kind == edda.KindResult { // a command that a replay has sent again waits for it
+			a.out[len(a.out)-1].Settled = []string{ev.CommandID}
+		}
 	case len(a.cell.Held) > 0 && !passesHold(ev):
 		a.queueUp(ev)
 	case ev.Kind == edda.KindOperator:
@@ -151,8 +160,7 @@ func (a *application) refuseKey(ev edda.Event) {
 		return
 	}
 	k := edda.Key{Tenant: a.cell.Key.Tenant, Saga: a.cell.Key.Saga}
-	a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: deadLetter(ev, k, edda.DeadNoKey, why),
-		Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: edda.DeadNoKey}}})
+	a.dead(ev, deadLetter(ev, k, edda.DeadNoKey, why))
 }
 
 // duplicate reports whether the instance or its queues have seen the event. A dead letter that
@@ -162,28 +170,22 @@ func (a *application) duplicate(ev edda.Event) bool {
 	if ev.Kind == edda.KindTimer || ev.Redriven {
 		return false
 	}
-	same := func(e edda.Entry) bool { return e.Event.ID == ev.ID }
-	if slices.ContainsFunc(a.cell.Parked, same) || slices.ContainsFunc(a.cell.Held, same) || a.startedBy(ev) {
+	if a.queued(ev) {
 		return true
 	}
-	return a.cell.Instance != nil && slices.Contains(a.cell.Instance.Recent, ev.ID)
-}
-
-// dropDuplicate drops an event that was applied before. A result still settles its command,
-// because a command that a replay has sent again waits for it.
-func (a *application) dropDuplicate(ev edda.Event) {
-	tr := edda.Transition{Event: ev, Fate: edda.FateDuplicate, Outputs: []edda.Output{{Word: "duplicate", Name: nameOf(ev)}}}
-	if ev.Kind == edda.KindResult {
-		tr.Settled = []string{ev.CommandID}
+	if a.cell.Instance == nil {
+		return false
 	}
-	a.add(tr)
+	// The start that began the instance may come again after more events than the instance remembers.
+	// Refusing it would fail the parent.
+	began := ev.Kind == edda.KindStart && ev.CommandID != "" && ev.CommandID == a.cell.Instance.ParentCommand
+	return began || slices.Contains(a.cell.Instance.Recent, ev.ID)
 }
 
-// startedBy reports whether the event is the start that began the instance, redelivered after more
-// events than the instance remembers. Refusing it would fail the parent.
-func (a *application) startedBy(ev edda.Event) bool {
-	in := a.cell.Instance
-	return in != nil && ev.Kind == edda.KindStart && ev.CommandID != "" && ev.CommandID == in.ParentCommand
+// queued reports whether the event is parked or held.
+func (a *application) queued(ev edda.Event) bool {
+	same := func(e edda.Entry) bool { return e.Event.ID == ev.ID }
+	return slices.ContainsFunc(a.cell.Parked, same) || slices.ContainsFunc(a.cell.Held, same)
 }
 
 // program is the version that decides about the event: the instance's own, or the newest without
@@ -203,18 +205,12 @@ func (a *application) starts(ev edda.Event) bool {
 	if p == nil || !slices.Contains(a.versions, p.Version()) || in != nil && !in.Status.Finished() {
 		return false
 	}
-	h := p.starter(ev)
-	return h != nil && (in == nil || h.src.Restart)
-}
-
-// starter returns the handler by which the event may start an instance, or nil.
-func (p *Program) starter(ev edda.Event) *handler {
 	for _, h := range p.candidates(ev) {
 		if h.src.Start {
-			return h
+			return in == nil || h.src.Restart
 		}
 	}
-	return nil
+	return false
 }
 
 // candidates lists the handlers an event may run.
@@ -224,8 +220,16 @@ func (p *Program) candidates(ev edda.Event) []*handler {
 		return p.match(ev)
 	case edda.KindSignal:
 		return p.named("signal." + ev.Type)
-	case edda.KindStart:
-		return p.childStart(ev.Type)
+	case edda.KindStart: // the handler that the parent asks for, or else the only one that starts
+		var starts []*handler
+		for _, h := range p.handlers {
+			if h.src.Start && (ev.Type == "" || h.trigger == ev.Type) {
+				starts = append(starts, h)
+			}
+		}
+		if len(starts) == 1 {
+			return starts
+		}
 	}
 	return nil
 }
@@ -237,26 +241,14 @@ func (p *Program) named(trigger string) []*handler {
 	return nil
 }
 
-// childStart is the handler a parent asks for, or the only start handler.
-func (p *Program) childStart(trigger string) []*handler {
-	var starts []*handler
-	for _, h := range p.handlers {
-		if h.src.Start && (trigger == "" || h.trigger == trigger) {
-			starts = append(starts, h)
-		}
-	}
-	if len(starts) != 1 {
-		return nil
-	}
-	return starts
-}
-
 // start starts an instance and queues the events that were parked for it.
 func (a *application) start(ev edda.Event) {
 	p := a.set.Newest(a.cell.Key.Saga)
 	in := p.fresh(a.cell.Key, ev, a.cell.Instance)
 	ok := a.transition(p, in, ev, func(r *run) error {
-		r.begin()
+		if d := r.p.m.Deadline; d != nil { // armed before any other timer
+			r.in.Timers = append(r.in.Timers, edda.Timer{Name: deadlineName, Due: r.now.Add(d.D), Order: r.ordinal(), Deadline: true})
+		}
 		return r.dispatch()
 	})
 	if !ok {
@@ -269,7 +261,7 @@ func (a *application) start(ev edda.Event) {
 func (a *application) advance(ev edda.Event) {
 	p := a.program()
 	if p == nil && a.cell.Instance.Status.Finished() {
-		a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Outputs: []edda.Output{{Word: "late", Name: nameOf(ev)}}})
+		a.unchanged(ev, edda.FateLate, "late")
 		return
 	}
 	if p == nil && ev.Kind == edda.KindOperator && ev.Type == edda.VerbTerminate {
@@ -280,7 +272,7 @@ func (a *application) advance(ev edda.Event) {
 		return
 	}
 	if ev.Kind == edda.KindEvent && !slices.Contains(a.versions, p.Version()) {
-		a.add(edda.Transition{Event: ev, Fate: edda.FateIgnored, Outputs: []edda.Output{{Word: "ignored", Name: nameOf(ev)}}})
+		a.unchanged(ev, edda.FateIgnored, "ignored")
 		return
 	}
 	a.transition(p, clone(a.cell.Instance), ev, (*run).dispatch)
@@ -292,7 +284,9 @@ func (a *application) transition(p *Program, in *edda.Instance, ev edda.Event, d
 	n := len(a.out)
 	a.out = append(a.out, edda.Transition{Event: ev})
 	r := newRun(p, in, &a.out[n])
-	r.usePayload(a.payload)
+	if a.payload != nil && a.payload.is(ev.Payload) { // the router has decoded it
+		r.event = a.payload
+	}
 	if err := r.execute(do); err != nil {
 		a.out = slices.Delete(a.out, n, n+1)
 		a.failed(p, ev, err)
@@ -309,7 +303,7 @@ func runTransition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) e
 	return made, err
 }
 
-// missing decides about an event whose instance does not exist.
+// missing decides the fate of an event without an instance.
 func (a *application) missing(ev edda.Event) {
 	switch ev.Kind {
 	case edda.KindEvent:
@@ -317,7 +311,8 @@ func (a *application) missing(ev edda.Event) {
 	case edda.KindStart:
 		a.refuseStart(ev, "unknown", "no start handler of the saga fits")
 	case edda.KindResult:
-		a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Settled: []string{ev.CommandID}, Outputs: []edda.Output{{Word: "late", Name: nameOf(ev)}}})
+		a.unchanged(ev, edda.FateLate, "late")
+		a.out[len(a.out)-1].Settled = []string{ev.CommandID}
 	default:
 		a.noInstance(ev)
 	}
@@ -330,21 +325,33 @@ func (a *application) noInstance(ev edda.Event) {
 }
 
 // park parks an event that came before its instance. It drops the event if every handler says
-// missing: drop.
+// missing: drop. p is nil if no instance starts any more.
+//
+// The queues of a key and the parked events of a tenant are bounded. An event beyond the bound
+// becomes a dead letter. So it is not lost: an operator can redrive it once there is room, and it
+// blocks no other key and no other tenant. The key does not remember it, so the event may still be
+// applied when it comes again.
 func (a *application) park(p *Program, ev edda.Event) {
-	var h *handler
-	if p != nil { // nil: no instance will start any more
-		h = p.parker(ev)
+	var handlers []*handler
+	if p != nil {
+		handlers = p.match(ev)
 	}
-	if h == nil {
-		a.add(edda.Transition{Event: ev, Fate: edda.FateIgnored, Outputs: []edda.Output{{Word: "dropped", Name: nameOf(ev)}}})
+	i := slices.IndexFunc(handlers, func(h *handler) bool { return h.src.Missing != "drop" })
+	if i < 0 {
+		a.unchanged(ev, edda.FateIgnored, "dropped")
 		return
 	}
-	if why := a.noRoomToPark(p, ev); why != "" {
-		a.deadLetterFull(ev, why)
+	why := ""
+	if a.crowded {
+		why = "the tenant may park no more events: start what those that wait are for, or let them expire"
+	} else if why = noRoom(p.o, a.cell.Parked, ev); why != "" {
+		why += " for an instance that has not begun"
+	}
+	if why != "" {
+		a.dead(ev, deadLetter(ev, a.cell.Key, edda.DeadFull, why))
 		return
 	}
-	e := edda.Entry{N: nextN(a.cell.Parked), Event: ev, Expires: clockMillis(later(ev.Time, a.acted)).Add(h.park)}
+	e := edda.Entry{N: nextN(a.cell.Parked), Event: ev, Expires: clockMillis(later(ev.Time, a.acted)).Add(handlers[i].park)}
 	a.cell.Parked = append(slices.Clone(a.cell.Parked), e)
 	a.add(edda.Transition{
 		Event: ev, Fate: edda.FateParked, Park: &e, Outputs: []edda.Output{{Word: "parked", Name: nameOf(ev)}},
@@ -359,14 +366,19 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// parker returns the handler for which the event must be parked, or nil.
-func (p *Program) parker(ev edda.Event) *handler {
-	for _, h := range p.match(ev) {
-		if h.src.Missing != "drop" {
-			return h
-		}
+// noRoom says why a queue takes no more events; empty if it does.
+func noRoom(o Options, queue []edda.Entry, ev edda.Event) string {
+	if len(queue) >= o.MaxQueue {
+		return fmt.Sprintf("%d events wait already", len(queue))
 	}
-	return nil
+	size := len(ev.Payload)
+	for i := range queue {
+		size += len(queue[i].Event.Payload)
+	}
+	if len(queue) > 0 && size > o.MaxQueueBytes {
+		return fmt.Sprintf("%d bytes of events would wait, more than %d,", size, o.MaxQueueBytes)
+	}
+	return ""
 }
 
 func nextN(list []edda.Entry) uint64 {

@@ -30,7 +30,7 @@ func wantFull(t *testing.T, trs []edda.Transition, why string) {
 	}
 }
 
-func TestAKeyParksSoManyEventsAndTheRestAreDeadLetters(t *testing.T) {
+func TestEventsBeyondTheParkLimitAreDeadLetters(t *testing.T) {
 	l := limited(t, queues, Options{MaxQueue: 2})
 	l.want(l.add(1), "parked Add")
 	l.want(l.add(2), "parked Add")
@@ -39,7 +39,7 @@ func TestAKeyParksSoManyEventsAndTheRestAreDeadLetters(t *testing.T) {
 	l.want(l.add(4), "event Added")
 }
 
-func TestATurnedAwayEventMayComeAgain(t *testing.T) {
+func TestAnEventRefusedForWantOfRoomMayComeAgain(t *testing.T) {
 	l := limited(t, queues, Options{MaxQueue: 1})
 	l.add(1)
 	wantFull(t, l.add(2), "1 events wait")
@@ -48,14 +48,14 @@ func TestATurnedAwayEventMayComeAgain(t *testing.T) {
 	l.want(l.add(2), "event Added")
 }
 
-func TestAKeyParksSoManyBytes(t *testing.T) {
+func TestBytesBeyondTheParkLimitAreDeadLetters(t *testing.T) {
 	l := limited(t, queues, Options{MaxQueueBytes: 100})
 	large := `{"id":"K","text":"` + strings.Repeat("x", 200) + `"}`
 	l.want(l.event("Add", large), "parked Add") // one always fits
 	wantFull(t, l.add(2), "more than 100")
 }
 
-func TestACrowdedTenantParksNothingAndItsInstancesGoOn(t *testing.T) {
+func TestACrowdedTenantParksNothingAndItsInstancesContinue(t *testing.T) {
 	l := limited(t, queues, Options{})
 	target := l.set.Route(edda.Event{Kind: edda.KindEvent, Type: "Add", Tenant: "t", Payload: []byte(`{"id":"K"}`)})[0]
 	target.Crowded = true
@@ -66,7 +66,7 @@ func TestACrowdedTenantParksNothingAndItsInstancesGoOn(t *testing.T) {
 	l.want(trs, "event Added")
 }
 
-func TestSoManyEventsWaitBehindAPoisonOne(t *testing.T) {
+func TestEventsBeyondTheHoldLimitAreDeadLetters(t *testing.T) {
 	l := limited(t, queues, Options{MaxQueue: 3})
 	l.event("Go", `{"id":"K"}`)
 	l.want(l.event("Break", `{"id":"K"}`), "dead Break poison")
@@ -77,7 +77,7 @@ func TestSoManyEventsWaitBehindAPoisonOne(t *testing.T) {
 	l.want(l.add(4), "event Added")
 }
 
-func TestWhatIsParkedFitsBehindThePoisonAmongIt(t *testing.T) {
+func TestParkedEventsFitBehindAPoisonOneAmongThem(t *testing.T) {
 	l := limited(t, queues, Options{MaxQueue: 3})
 	l.event("Break", `{"id":"K"}`)
 	l.add(1)
@@ -98,7 +98,7 @@ on:
   Stop: {do: [{fail: enough}]}
 `
 
-func TestAnInstanceBeyondItsLimitIsPoisonAndYetUndone(t *testing.T) {
+func TestAnInstanceBeyondItsLimitIsPoisonAndCanBeUndone(t *testing.T) {
 	l := limited(t, loop, Options{MaxInstance: 8 << 10})
 	l.event("Go", `{"id":"K"}`)
 	text := strings.Repeat("x", 500)

@@ -13,9 +13,9 @@ import (
 // dear is an expression that uses about half of its own bound.
 const dear = "len(map(1..350, sum(map(1..350, 1))))"
 
-// TestAnEventOfManyDearExpressionsIsPoison: each is within its own bound, but together they delay
+// TestManyCostlyExpressionsInOneEventArePoison: each is within its own bound, but together they delay
 // other events too long. The instance is held, and can be ended.
-func TestAnEventOfManyDearExpressionsIsPoison(t *testing.T) {
+func TestManyCostlyExpressionsInOneEventArePoison(t *testing.T) {
 	var set, lets, acts, payloads, keeps strings.Builder
 	for i := range 300 {
 		fmt.Fprintf(&set, "a%d: \"=%s\", ", i, dear)
@@ -75,8 +75,8 @@ func TestAnOrdinaryEventIsFarFromItsBudget(t *testing.T) {
 	}
 }
 
-// TestTheWayToAnEndHasNoBudget, so that every instance can be ended.
-func TestTheWayToAnEndHasNoBudget(t *testing.T) {
+// TestAnEndingInstanceHasNoBudget, so that every instance can be ended.
+func TestAnEndingInstanceHasNoBudget(t *testing.T) {
 	for verb, end := range map[string]edda.Status{edda.VerbCancel: edda.StatusFailed, edda.VerbTerminate: edda.StatusFailed} {
 		l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true}\n  saga.failed: {do: [{event: Ended, with: {n: '="+dear+"'}}]}\n", Options{MaxEvaluation: 100})
 		l.event("Go", `{"id":"K"}`)
@@ -87,9 +87,9 @@ func TestTheWayToAnEndHasNoBudget(t *testing.T) {
 	}
 }
 
-// TestTheBudgetEndsAtTheSamePlaceInAReplay, whatever part of the event was decoded before, and
-// with any spacing.
-func TestTheBudgetEndsAtTheSamePlaceInAReplay(t *testing.T) {
+// TestTheBudgetEndsAtTheSameStepInAReplay for any part of the event that was decoded
+// before, and with any spacing.
+func TestTheBudgetEndsAtTheSameStepInAReplay(t *testing.T) {
 	const upcasts, text = "events: {Go: {upcast: {1: {set: {up: '=len(event.list)'}}}}}\n", "saga: s\nkey: 'event[\"i\" + \"d\"]'\non:\n  Go:\n    start: true\n    let: {n: 'sum(event.list)', all: event}\n" +
 		"    set: {n: =n, part: =event.deep.a, text: 'x ${event.deep}'}\n    do:\n      - {command: A.B, to: =key, with: {all: =event, deep: =event.deep.a, let: =all, n: =n, s: =state.part, computed: '=concat(event.list, [1])'}}\n" +
 		"      - {effect: a, with: {d: =event.deep}, undo: {effect: u, with: {d: =event.deep, n: =n}}}\n      - seq: [{effect: b, with: =event.deep}, {event: Late, with: {d: =event.deep}}]\n" +

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -37,7 +38,11 @@ func (c *compiler) check() {
 	for _, u := range c.uses {
 		c.checkRefs(u, n)
 	}
-	c.checkTimers(n)
+	for _, name := range sortedKeys(n.timers) {
+		if c.p.plain["timer."+name] == nil {
+			c.warnf(n.timers[name], "nobody handles timer %q: add on: timer.%s", name, name)
+		}
+	}
 	c.checkLife(n)
 	if c.p.m.Auto {
 		c.warnf(c.p.m.Pos, "upgrade: auto is not yet active: instances finish on the version they began with, as pinned says")
@@ -159,30 +164,22 @@ func (c *compiler) checkTrigger(h *handler, n names) {
 		}
 	case "signal":
 	case "schedule":
-		c.checkScheduleTrigger(pos, what)
+		var declared []string
+		for _, s := range c.p.m.Schedule {
+			declared = append(declared, s.Name.Text)
+		}
+		if !slices.Contains(declared, what) {
+			c.errorf(pos, "schedule: declares no %q%s", what, didYouMean(what, declared))
+		}
 	case "saga":
-		c.checkSagaTrigger(pos, what)
+		switch {
+		case what == "deadline" && c.p.m.Deadline == nil:
+			c.warnf(pos, "saga.deadline never fires: the saga has no deadline:")
+		case what != "failed" && what != "deadline":
+			c.errorf(pos, "unknown trigger saga.%s: there are saga.failed and saga.deadline", what)
+		}
 	default:
 		c.checkStepTrigger(pos, subject, what, n)
-	}
-}
-
-func (c *compiler) checkScheduleTrigger(pos manifests.Pos, name string) {
-	var declared []string
-	for _, s := range c.p.m.Schedule {
-		declared = append(declared, s.Name.Text)
-	}
-	if !slices.Contains(declared, name) {
-		c.errorf(pos, "schedule: declares no %q%s", name, didYouMean(name, declared))
-	}
-}
-
-func (c *compiler) checkSagaTrigger(pos manifests.Pos, what string) {
-	switch {
-	case what == "deadline" && c.p.m.Deadline == nil:
-		c.warnf(pos, "saga.deadline never fires: the saga has no deadline:")
-	case what != "failed" && what != "deadline":
-		c.errorf(pos, "unknown trigger saga.%s: there are saga.failed and saga.deadline", what)
 	}
 }
 
@@ -194,7 +191,10 @@ func (c *compiler) checkStepTrigger(pos manifests.Pos, id, what string, n names)
 	case what == "all" && a != nil && !n.groups[id]:
 		c.errorf(pos, "%s is no group: only an each raises .all", id)
 	case a != nil && a.Kind == verbAsk && !n.groups[id] && !isFact(what):
-		c.checkChoice(pos, a, what)
+		choices := literalChoices(a)
+		if what != "timeout" && len(choices) > 0 && !slices.Contains(choices, what) {
+			c.errorf(pos, "ask %s has no choice %q: it has %s, and timeout", a.Name.Text, what, strings.Join(choices, ", "))
+		}
 	case n.groups[id] || a == nil && !innerSuffix(what):
 	case a == nil:
 		c.errorf(pos, "no action makes a step %q%s", id, didYouMean(id, n.all()))
@@ -212,35 +212,18 @@ func (c *compiler) checkStepTrigger(pos manifests.Pos, id, what string, n names)
 // isFact reports whether a name has the form of an event's: Progress.
 func isFact(name string) bool { return name[:1] == strings.ToUpper(name[:1]) }
 
-func (c *compiler) checkChoice(pos manifests.Pos, a *manifests.Action, choice string) {
-	choices := literalChoices(a)
-	if choice == "timeout" || len(choices) == 0 || slices.Contains(choices, choice) {
-		return
-	}
-	c.errorf(pos, "ask %s has no choice %q: it has %s, and timeout", a.Name.Text, choice, strings.Join(choices, ", "))
-}
-
 // literalChoices returns an ask's choices, if the manifest writes them as literals.
-func literalChoices(a *manifests.Action) []string {
-	if a.With == nil {
+func literalChoices(a *manifests.Action) (out []string) {
+	choices := a.With.Field("choices")
+	if choices == nil {
 		return nil
 	}
-	for _, f := range a.With.Fields {
-		if f.Name != "choices" {
-			continue
-		}
-		v, ok := f.Value.Const()
-		list, isList := v.([]any)
-		if !ok || !isList {
-			return nil
-		}
-		var out []string
-		for _, item := range list {
-			out = append(out, text(item))
-		}
-		return out
+	v, _ := choices.Const()
+	list, _ := v.([]any)
+	for _, item := range list {
+		out = append(out, text(item))
 	}
-	return nil
+	return out
 }
 
 func (c *compiler) checkHandler(h *handler) {
@@ -270,11 +253,7 @@ func (c *compiler) checkBlocks(h *handler) {
 	c.checkTwice(h.src.Do, own)
 	for _, cs := range h.src.Cases {
 		c.checkEnds(cs.Do)
-		both := map[string]bool{}
-		for id := range own {
-			both[id] = true
-		}
-		c.checkTwice(cs.Do, both)
+		c.checkTwice(cs.Do, maps.Clone(own))
 	}
 	if h.trigger == "saga.failed" {
 		eachOf(h.src.Do, func(a *manifests.Action) {
@@ -307,8 +286,12 @@ func (c *compiler) checkTwice(actions []*manifests.Action, emitted map[string]bo
 			id = stepID(a)
 		case v.each:
 			id = c.p.verbs.groupID(a)
-		default:
-			c.checkTwice(c.firstOfSeq(a.Seq), emitted)
+		default: // a seq: its actions up to the first that it waits for
+			seq := a.Seq
+			if i := slices.IndexFunc(seq, func(a *manifests.Action) bool { return c.p.verbs[a.Kind].emit != nil }); i >= 0 {
+				seq = seq[:i+1]
+			}
+			c.checkTwice(seq, emitted)
 		}
 		if id == "" {
 			continue
@@ -318,16 +301,6 @@ func (c *compiler) checkTwice(actions []*manifests.Action, emitted map[string]bo
 		}
 		emitted[id] = true
 	}
-}
-
-// firstOfSeq returns the actions of a seq that run before it waits.
-func (c *compiler) firstOfSeq(actions []*manifests.Action) []*manifests.Action {
-	for i, a := range actions {
-		if c.p.verbs[a.Kind].emit != nil {
-			return actions[:i+1]
-		}
-	}
-	return actions
 }
 
 func (c *compiler) checkCancel(a *manifests.Action, n names) {
@@ -361,29 +334,75 @@ func (c *compiler) checkUndo(a *manifests.Action, n names) {
 	}
 }
 
-func (c *compiler) checkTimers(n names) {
-	for _, name := range sortedKeys(n.timers) {
-		if c.p.plain["timer."+name] == nil {
-			c.warnf(n.timers[name], "nobody handles timer %q: add on: timer.%s", name, name)
+// checkLife warns of a saga that nothing starts or nothing ends. It is only a warning, because
+// some sagas only count and remember.
+func (c *compiler) checkLife(n names) {
+	switch {
+	case !slices.ContainsFunc(c.p.handlers, func(h *handler) bool { return h.src.Start }):
+		c.errorf(c.p.m.Pos, "nothing starts this saga: give one handler start: true")
+	case !n.ends && c.p.m.Deadline == nil:
+		c.warnf(c.p.m.Pos, "this saga never ends: no handler has done or fail, and there is no deadline")
+	}
+}
+
+// checkRefs checks the members that an expression names.
+func (c *compiler) checkRefs(u use, n names) {
+	for _, ref := range u.prog.Refs() {
+		if u.undo && ref[0] == "result" {
+			c.warnf(u.expr.Pos, "this undo reads %s: after a timeout there is no result and it is null; undo by id or input where the other side allows", strings.Join(ref, "."))
+		}
+		if len(ref) < 2 {
+			continue
+		}
+		switch ref[0] {
+		case "step":
+			c.checkStepRef(u, ref, n)
+		case "seen":
+			c.member(u, "seen", ref[1], sortedKeys(n.parts))
+		case "config":
+			c.member(u, "config", ref[1], sortedKeys(c.p.config))
+		case "saga":
+			c.member(u, "saga", ref[1], []string{"gen", "name", "reason", "status", "version"})
+		case "meta":
+			c.member(u, "meta", ref[1], []string{"aggregate", "by", "causation_id", "correlation_id", "id", "seq", "tenant", "time", "trace", "type", "version"})
 		}
 	}
 }
 
-// checkLife warns of a saga that nothing starts or nothing ends. It is only a warning, because
-// some sagas only count and remember.
-func (c *compiler) checkLife(n names) {
-	starts := 0
-	for _, h := range c.p.handlers {
-		if h.src.Start {
-			starts++
-		}
-	}
-	if starts == 0 {
-		c.errorf(c.p.m.Pos, "nothing starts this saga: give one handler start: true")
+func (c *compiler) member(u use, of, name string, known []string) {
+	if slices.Contains(known, name) || strings.Contains(name, ".") {
 		return
 	}
-	if n.ends || c.p.m.Deadline != nil {
-		return
-	}
-	c.warnf(c.p.m.Pos, "this saga never ends: no handler has done or fail, and there is no deadline")
+	c.errorf(u.expr.Pos, "%s has no %q%s", of, name, didYouMean(name, known))
 }
+
+func (c *compiler) checkStepRef(u use, ref []string, n names) {
+	id := ref[1]
+	if !n.known(id) {
+		c.errorf(u.expr.Pos, "no action makes a step %q%s", id, didYouMean(id, n.all()))
+		return
+	}
+	if len(ref) < 3 {
+		return
+	}
+	members := []string{"attempt", "error", "input", "result", "status"}
+	if n.groups[id] {
+		members = []string{"errors", "failed", "ok", "pending", "results", "total"}
+	}
+	c.member(u, "step."+id, ref[2], members)
+}
+
+// didYouMean suggests the nearest known name, or lists them.
+func didYouMean(name string, known []string) string {
+	if near := manifests.Nearest(name, known); near != "" {
+		return ": did you mean \"" + near + "\"?"
+	}
+	if len(known) == 0 || len(known) > maxListed {
+		return ""
+	}
+	slices.Sort(known)
+	return ": there are " + strings.Join(slices.Compact(known), ", ")
+}
+
+// maxListed bounds the names that an error lists.
+const maxListed = 12

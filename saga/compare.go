@@ -3,6 +3,7 @@ package saga
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,59 +18,42 @@ func compareOutputs(s *manifests.TestStep, outs []edda.Output) string {
 	if !s.HasExpect {
 		return ""
 	}
-	outs = wanted(s.Expect, outs)
-	bad := len(outs) != len(s.Expect)
-	for i := 0; !bad && i < len(outs); i++ {
-		bad = !matches(s.Expect[i], outs[i])
-	}
-	if !bad {
+	want, got := s.Expect, namedOutputs(s.Expect, outs)
+	if slices.EqualFunc(want, got, matches) {
 		return ""
 	}
 	var b strings.Builder
-	for i := 0; i < max(len(outs), len(s.Expect)); i++ {
-		writeDiff(&b, s.Expect, outs, i)
+	for i := range max(len(want), len(got)) {
+		if i < len(want) && i < len(got) && matches(want[i], got[i]) {
+			fmt.Fprintf(&b, "    %s\n", showOutput(got[i]))
+			continue
+		}
+		if i < len(want) {
+			var parts []string
+			for _, name := range want[i].Order {
+				raw, _ := jsonvalue.Encode(want[i].Fields[name])
+				parts = append(parts, name+": "+string(raw))
+			}
+			fmt.Fprintf(&b, "  - {%s}\n", strings.Join(parts, ", "))
+		}
+		if i < len(got) {
+			fmt.Fprintf(&b, "  + %s\n", showOutput(got[i]))
+		}
 	}
 	return b.String()
 }
 
-// wanted drops the notes that a test does not name.
-func wanted(expect []manifests.Expect, outs []edda.Output) []edda.Output {
+// namedOutputs drops the notes that a test does not name. A note only informs people: an event waits
+// behind a hold, or the condition of an inner trigger was false.
+func namedOutputs(expect []manifests.Expect, outs []edda.Output) []edda.Output {
 	var kept []edda.Output
 	for _, o := range outs {
-		n := len(kept)
-		if !isNote(o) || n < len(expect) && matches(expect[n], o) {
+		n, note := len(kept), o.Word == "held" || o.Word == "guarded" && o.Name != "true"
+		if !note || n < len(expect) && matches(expect[n], o) {
 			kept = append(kept, o)
 		}
 	}
 	return kept
-}
-
-// isNote reports whether an output only informs people: an event waits behind a hold, or the
-// condition of an inner trigger was false. A test may name a note and need not.
-func isNote(o edda.Output) bool {
-	return o.Word == "held" || o.Word == "guarded" && o.Name != "true"
-}
-
-func writeDiff(b *strings.Builder, want []manifests.Expect, got []edda.Output, i int) {
-	if i < len(want) && i < len(got) && matches(want[i], got[i]) {
-		fmt.Fprintf(b, "    %s\n", showOutput(got[i]))
-		return
-	}
-	if i < len(want) {
-		fmt.Fprintf(b, "  - %s\n", showExpect(want[i]))
-	}
-	if i < len(got) {
-		fmt.Fprintf(b, "  + %s\n", showOutput(got[i]))
-	}
-}
-
-func showExpect(e manifests.Expect) string {
-	var parts []string
-	for _, name := range e.Order {
-		raw, _ := jsonvalue.Encode(e.Fields[name])
-		parts = append(parts, name+": "+string(raw))
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
 }
 
 func showOutput(o edda.Output) string {

@@ -2,6 +2,7 @@ package saga
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"edda/expression"
@@ -59,8 +60,11 @@ func (c *compiler) warnf(pos manifests.Pos, format string, args ...any) {
 func (c *compiler) saga() {
 	m := c.p.m
 	c.p.key = c.expr(m.Key, keyNames)
-	c.p.config = c.constants(m.Config)
-	c.initial(m.State)
+	c.p.config = constants(m.Config)
+	var err error
+	if c.p.initial, err = jsonvalue.Encode(constants(m.State)); err != nil {
+		c.errorf(m.State.Pos, "state: %v", err)
+	}
 	c.p.schema = c.schema(m.Schema, "state")
 	for _, e := range m.Events {
 		c.event(e)
@@ -75,34 +79,20 @@ func (c *compiler) saga() {
 
 // constants returns the values of config or state. The parser guarantees that they are a map of
 // literals.
-func (c *compiler) constants(v *manifests.Value) map[string]any {
-	if v == nil {
-		return map[string]any{}
+func constants(v *manifests.Value) map[string]any {
+	if v != nil {
+		x, _ := v.Const()
+		if object, _ := x.(map[string]any); object != nil {
+			return object
+		}
 	}
-	x, _ := v.Const()
-	object, _ := x.(map[string]any)
-	if object == nil {
-		object = map[string]any{}
-	}
-	return object
-}
-
-// initial encodes the state that instances start with.
-func (c *compiler) initial(v *manifests.Value) {
-	var err error
-	if c.p.initial, err = jsonvalue.Encode(c.constants(v)); err != nil {
-		c.errorf(v.Pos, "state: %v", err)
-	}
+	return map[string]any{}
 }
 
 func (c *compiler) event(e manifests.EventDecl) {
-	d := &eventDecl{src: e, known: e.Version, upcast: map[int]upcast{}, schema: c.schema(e.Schema, "event "+e.Name.Text)}
+	d := &eventDecl{src: e, upcast: map[int]upcast{}, schema: c.schema(e.Schema, "event "+e.Name.Text)}
 	for _, u := range e.Upcast {
-		names := append([]string{"event"}, keyNames...)
-		d.upcast[u.From] = upcast{set: c.assigns(u.Set, names), unset: paths(u.Unset)}
-		if e.Version == 0 {
-			d.known = max(d.known, u.From+1)
-		}
+		d.upcast[u.From] = upcast{set: c.assigns(u.Set, keyNames), unset: paths(u.Unset)}
 	}
 	c.p.events[e.Name.Text] = d
 }
@@ -124,10 +114,6 @@ func (c *compiler) handler(src *manifests.Handler) {
 	if src.Newer != nil {
 		h.newer = b.branch(src.Newer, nil, names)
 	}
-	c.register(h)
-}
-
-func (c *compiler) register(h *handler) {
 	c.p.handlers = append(c.p.handlers, h)
 	if len(h.src.Trigger.Parts) > 1 {
 		for _, part := range h.src.Trigger.Parts {
@@ -140,12 +126,13 @@ func (c *compiler) register(h *handler) {
 
 // lets compiles a handler's let and returns the names its other expressions see.
 func (c *compiler) lets(h *handler) []string {
-	names := append([]string{}, baseNames...)
-	if h.inGroup(c.p) {
+	names := slices.Clone(baseNames)
+	// The handler of an outcome may run for a member of a group, and then sees its item.
+	if slices.ContainsFunc([]string{".ok", ".failed", ".timeout", ".undone"}, func(outcome string) bool { return strings.HasSuffix(h.trigger, outcome) }) {
 		names = append(names, defaultAs, eachIndex)
 	}
 	for _, l := range h.src.Let {
-		if contains(baseNames, l.Name.Text) {
+		if slices.Contains(baseNames, l.Name.Text) {
 			c.errorf(l.Name.Pos, "let %s: hides the saga's own %q: choose another name", l.Name.Text, l.Name.Text)
 		}
 		names = append(names, l.Name.Text)
@@ -155,19 +142,14 @@ func (c *compiler) lets(h *handler) []string {
 	for _, l := range h.src.Let {
 		h.lets[l.Name.Text] = c.expr(l.Expr, names)
 	}
-	c.letCycles(h)
-	return names
-}
-
-// inGroup reports whether the handler may run for a member of a group; item and index are then in
-// scope.
-func (h *handler) inGroup(*Program) bool {
-	for _, suffix := range []string{".ok", ".failed", ".timeout", ".undone"} {
-		if strings.HasSuffix(h.trigger, suffix) {
-			return true
+	done := map[string]bool{}
+	for _, l := range h.src.Let {
+		if cycle := letCycle(h.lets, l.Name.Text, nil, done); cycle != nil {
+			c.errorf(l.Name.Pos, "let needs itself: %s: break the cycle", strings.Join(cycle, " → "))
+			break
 		}
 	}
-	return false
+	return names
 }
 
 // groupAs returns the name that an each gives its items, for the handlers of its members.
@@ -185,7 +167,7 @@ func (p *Program) groupAs(trigger string) []string {
 	return names
 }
 
-// eachActions visits every action of a saga in document order, undo actions too.
+// eachActions visits every action of a saga in document order, without those that undo a step.
 func eachActions(m *manifests.Saga, visit func(*manifests.Action)) {
 	for _, h := range m.Handlers {
 		eachOf(h.Do, visit)
@@ -206,22 +188,10 @@ func eachOf(actions []*manifests.Action, visit func(*manifests.Action)) {
 	}
 }
 
-// letCycles refuses a let that depends on itself, and prints the cycle.
-func (c *compiler) letCycles(h *handler) {
-	done := map[string]bool{}
-	for _, l := range h.src.Let {
-		if cycle := letCycle(h.lets, l.Name.Text, nil, done); cycle != nil {
-			c.errorf(l.Name.Pos, "let needs itself: %s: break the cycle", strings.Join(cycle, " → "))
-			return
-		}
-	}
-}
-
+// letCycle returns the names of a cycle that a let is part of or leads to, or nil.
 func letCycle(lets map[string]*expression.Program, name string, way []string, done map[string]bool) []string {
-	for i, n := range way {
-		if n == name {
-			return append(way[i:len(way):len(way)], name)
-		}
+	if i := slices.Index(way, name); i >= 0 {
+		return append(way[i:len(way):len(way)], name)
 	}
 	prog := lets[name]
 	if prog == nil || done[name] {
@@ -244,23 +214,12 @@ func (c *compiler) expr(e *manifests.Expr, names []string) *expression.Program {
 	}
 	p, errs := expression.Compile(e.Source, expression.Options{Names: names})
 	for _, err := range errs {
-		c.errorf(place(e.Pos, err.Line, err.Column), "%s", err.Message)
+		c.errorf(e.At(err.Line, err.Column), "%s", err.Message)
 	}
 	if p != nil {
 		c.uses = append(c.uses, use{expr: e, prog: p})
 	}
 	return p
-}
-
-// place is the position in the file of a line and column of an expression.
-func place(at manifests.Pos, line, column int) manifests.Pos {
-	switch {
-	case line <= 0:
-		return at
-	case line == 1:
-		return manifests.Pos{Line: at.Line, Column: at.Column + max(column-1, 0)}
-	}
-	return manifests.Pos{Line: at.Line + line - 1, Column: max(column, 1)}
 }
 
 func (c *compiler) value(v *manifests.Value, names []string) *value {
@@ -291,7 +250,7 @@ func (c *compiler) value(v *manifests.Value, names []string) *value {
 func (c *compiler) assigns(src []manifests.Assign, names []string) []assign {
 	var out []assign
 	for _, a := range src {
-		out = append(out, assign{path: splitPath(a.Path.Text), value: c.value(a.Value, names)})
+		out = append(out, assign{path: strings.Split(a.Path.Text, "."), value: c.value(a.Value, names)})
 	}
 	return out
 }
@@ -299,18 +258,9 @@ func (c *compiler) assigns(src []manifests.Assign, names []string) []assign {
 func paths(names []manifests.Name) [][]string {
 	var out [][]string
 	for _, n := range names {
-		out = append(out, splitPath(n.Text))
+		out = append(out, strings.Split(n.Text, "."))
 	}
 	return out
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

@@ -1,6 +1,8 @@
 package saga
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 
 	"edda/manifests"
@@ -45,7 +47,14 @@ func (b *actionCompiler) action(src *manifests.Action, names []string) *action {
 	if src.Undo != nil {
 		a.undo = b.undo(a, src.Undo, names)
 	}
-	a.needs = a.later()
+	needs := map[string]bool{}
+	if a.undo != nil {
+		a.undo.names(needs)
+	}
+	for _, inner := range a.seq {
+		inner.names(needs)
+	}
+	a.needs = sortedKeys(needs)
 	return a
 }
 
@@ -60,17 +69,7 @@ func (b *actionCompiler) message(a *action, names []string) {
 
 func (b *actionCompiler) each(a *action, names []string) {
 	a.each = b.expr(a.src.Each, names)
-	as := a.src.As
-	if as == "" {
-		as = defaultAs
-	}
-	inner := append(append([]string{}, names...), as, eachIndex)
-	a.do = b.list(a.src.Do, inner)
-	b.eachBody(a)
-}
-
-// eachBody checks LANGUAGE's rule: exactly one step, no seq, no nested each.
-func (b *actionCompiler) eachBody(a *action) {
+	a.do = b.list(a.src.Do, slices.Concat(names, []string{cmp.Or(a.src.As, defaultAs), eachIndex}))
 	steps := 0
 	for _, m := range a.do {
 		switch {
@@ -91,7 +90,7 @@ func (b *actionCompiler) eachBody(a *action) {
 
 // undo compiles the undo of a step; its expressions also see input, result and id.
 func (b *actionCompiler) undo(a *action, src *manifests.Action, names []string) *action {
-	inner := append(append([]string{}, names...), undoNames...)
+	inner := slices.Concat(names, undoNames)
 	before := len(b.uses)
 	out := &action{
 		src: src, verb: b.p.verbs[src.Kind], label: a.label + ".undo", path: a.path + ".undo",
@@ -121,19 +120,6 @@ func (b *actionCompiler) label(src *manifests.Action) string {
 	return label
 }
 
-// later collects the names that may be needed after the transition that emits the action: by its
-// undo, or by the remaining actions of a seq.
-func (a *action) later() []string {
-	names := map[string]bool{}
-	if a.undo != nil {
-		a.undo.names(names)
-	}
-	for _, inner := range a.seq {
-		inner.names(names)
-	}
-	return sortedKeys(names)
-}
-
 // names adds every name that the action and its inner actions refer to.
 func (a *action) names(into map[string]bool) {
 	addNames(into, a.iff)
@@ -144,7 +130,7 @@ func (a *action) names(into map[string]bool) {
 	for _, s := range a.set {
 		s.value.names(into)
 	}
-	if a.undo != nil && a.undo != a {
+	if a.undo != nil {
 		a.undo.names(into)
 	}
 	for _, inner := range a.seq {

@@ -20,7 +20,7 @@ func cutRedrive(t *testing.T, l *line, dead *edda.DeadLetter, data string) edda.
 	return edda.Event{Kind: edda.KindOperator, Type: edda.VerbRedrive, Key: l.cell.Key, Payload: payload}
 }
 
-func TestARedriveAppliesNothingForAPayloadThatWasLeftOut(t *testing.T) {
+func TestARedriveWithoutThePayloadAppliesNothing(t *testing.T) {
 	text := "saga: counter\nversion: 1\nkey: event.k\nstate: {n: 0}\non: {Begin: {start: true, on_poison: skip, set: {n: \"=state.n + event.amount\"}}}\n"
 	l := newLine(t, setWith(t, []*Program{compiled(t, text, Options{})}, nil), "counter")
 	dead := l.event("Begin", `{"k":"K"}`)[0].Dead
@@ -34,7 +34,7 @@ func TestARedriveAppliesNothingForAPayloadThatWasLeftOut(t *testing.T) {
 	}
 }
 
-func TestALetterWithoutAKeyIsReplacedByOneWithoutItsPayload(t *testing.T) {
+func TestADeadLetterWithoutAKeyIsReplacedByOneWithoutPayload(t *testing.T) {
 	text := "saga: counter\nversion: 1\nkey: event.k\nstate: {n: 0}\non: {Begin: {start: true}}\n"
 	l := newLine(t, setWith(t, []*Program{compiled(t, text, Options{})}, nil), "counter")
 	targets := l.set.Route(edda.Event{Kind: edda.KindEvent, Type: "Begin", ID: "e1", Tenant: "t", Payload: json.RawMessage(`{"k":null}`)})
@@ -53,7 +53,7 @@ func TestALetterWithoutAKeyIsReplacedByOneWithoutItsPayload(t *testing.T) {
 	}
 }
 
-func TestALetterThatDiesAgainHasThePayloadThatWasLeftOut(t *testing.T) {
+func TestARedrivenDeadLetterDropsThePayloadThatWasReadBack(t *testing.T) {
 	text := "saga: counter\nversion: 1\nkey: event.k\nstate: {n: 0}\non: {Begin: {start: true, on_poison: skip, set: {n: \"=state.n + event.amount\"}}}\n"
 	l := newLine(t, setWith(t, []*Program{compiled(t, text, Options{})}, nil), "counter")
 	for what, payload := range map[string]string{"poison": `{"k":"K"}`, "no key": `{"k":null}`} {

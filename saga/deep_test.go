@@ -120,8 +120,8 @@ func TestAnUpcastThatNestsTooDeepIsPoison(t *testing.T) {
 	}
 }
 
-// TestPoisonShowsWhatIsNestedAsDeepAsAValueMayBe: its inputs are for people.
-func TestPoisonShowsWhatIsNestedAsDeepAsAValueMayBe(t *testing.T) {
+// TestPoisonShowsInputsOfTheGreatestDepth: its inputs are for people.
+func TestPoisonShowsInputsOfTheGreatestDepth(t *testing.T) {
 	l := limited(t, "saga: one\nkey: event.id\non:\n  Placed: {start: true, set: {a: =event.x * 2}}\n", Options{})
 	trs := l.event("Placed", nestedBy(jsonvalue.MaxDepth))
 	if len(trs) != 1 || trs[0].Dead == nil || !strings.HasPrefix(trs[0].Dead.Inputs, `{"event":{"id":"K"`) {

@@ -49,35 +49,27 @@ func (r *run) events() error {
 			continue
 		}
 		ran = true
-		if err := r.eventHandler(h, payload, newer); err != nil {
+		switch {
+		case newer != nil:
+			err = r.handleNewer(h, newer)
+		case len(h.src.Trigger.Parts) == 1:
+			err = r.handleNoting(h)
+		default:
+			err = r.join(h, payload)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if !ran {
-		r.unwanted()
-	}
-	return nil
-}
-
-// unwanted records an event that no handler takes: ignored while the instance runs, late
-// afterwards.
-func (r *run) unwanted() {
-	if r.running() {
+	switch {
+	case ran:
+	case r.running():
 		r.guarded++
 		r.output(edda.Output{Word: "ignored", Name: nameOf(*r.ev)})
-		return
+	default:
+		r.late(nameOf(*r.ev))
 	}
-	r.late(nameOf(*r.ev))
-}
-
-func (r *run) eventHandler(h *handler, payload json.RawMessage, newer *versionError) error {
-	if newer != nil {
-		return r.handleNewer(h, newer)
-	}
-	if len(h.src.Trigger.Parts) == 1 {
-		return r.handleNoting(h)
-	}
-	return r.join(h, payload)
+	return nil
 }
 
 // handleNoting runs a handler, and notes an output if its conditions were false.
@@ -99,7 +91,7 @@ func (r *run) handleNewer(h *handler, newer *versionError) error {
 	}
 	defer r.within(r.uniquePath(h.trigger + "/newer"))()
 	sc := r.scope(h, nil)
-	r.made.Handlers = append(r.made.Handlers, h.trigger)
+	r.tr.Handlers = append(r.tr.Handlers, h.trigger)
 	if err := r.assign(sc, h.newer.set, h.newer.unset); err != nil {
 		return err
 	}
@@ -120,27 +112,19 @@ func (r *run) join(h *handler, payload json.RawMessage) error {
 		payload = json.RawMessage("null")
 	}
 	r.in.Seen[part] = payload
-	if !r.complete(h) || slices.Contains(r.in.Joined, h.trigger) {
-		r.made.Handlers = append(r.made.Handlers, h.trigger)
+	missing := func(part string) bool { _, came := r.in.Seen[part]; return !came }
+	if slices.ContainsFunc(h.src.Trigger.Parts, missing) || slices.Contains(r.in.Joined, h.trigger) {
+		r.tr.Handlers = append(r.tr.Handlers, h.trigger)
 		return nil
 	}
-	before := len(r.made.Handlers)
+	before := len(r.tr.Handlers)
 	if err := r.handleNoting(h); err != nil {
 		return err
 	}
-	if len(r.made.Handlers) > before {
+	if len(r.tr.Handlers) > before {
 		r.in.Joined = append(r.in.Joined, h.trigger)
 	}
 	return nil
-}
-
-func (r *run) complete(h *handler) bool {
-	for _, part := range h.src.Trigger.Parts {
-		if _, ok := r.in.Seen[part]; !ok {
-			return false
-		}
-	}
-	return true
 }
 
 // upcast brings an older payload up to the version that the manifest knows, and validates it.
@@ -150,8 +134,8 @@ func (p *Program) upcast(ev edda.Event, given *decoded) (payload json.RawMessage
 	if d == nil || ev.Kind != edda.KindEvent {
 		return ev.Payload, nil, nil
 	}
-	if d.known > 0 && ev.Version > d.known {
-		return ev.Payload, &versionError{name: ev.Type, got: ev.Version, known: d.known}, nil
+	if ev.Version > d.src.Version {
+		return ev.Payload, &versionError{name: ev.Type, got: ev.Version, known: d.src.Version}, nil
 	}
 	v, err := p.upcastValue(ev, given)
 	if err != nil {
@@ -164,30 +148,18 @@ func (p *Program) upcast(ev edda.Event, given *decoded) (payload json.RawMessage
 	return payload, nil, err
 }
 
-// upcastValue is the payload in the newest version, not validated: enough to find the key. given
-// is the payload as it came.
+// upcastValue returns the payload in the newest version, not validated: enough to find the key.
+// given is the payload as it came. The upcasts apply in order; an event without a version counts as
+// version 1.
 func (p *Program) upcastValue(ev edda.Event, given *decoded) (any, error) {
 	v, err := given.value()
 	if err != nil {
 		return nil, &poisonError{path: "events/" + ev.Type, message: err.Error()}
 	}
 	d := p.decl(ev)
-	if d == nil || ev.Kind != edda.KindEvent || d.known > 0 && ev.Version > d.known {
+	if d == nil || ev.Kind != edda.KindEvent || ev.Version > d.src.Version {
 		return v, nil
 	}
-	return d.upcastTo(p, ev, v)
-}
-
-func (p *Program) decl(ev edda.Event) *eventDecl {
-	full, short := eventNames(ev)
-	if d := p.events[full]; d != nil {
-		return d
-	}
-	return p.events[short]
-}
-
-// upcastTo applies the upcasts in order. An event without a version counts as version 1.
-func (d *eventDecl) upcastTo(p *Program, ev edda.Event, v any) (any, error) {
 	budget := expression.NewBudget(p.o.MaxEvaluation)
 	for version := max(ev.Version, 1); ; version++ {
 		u, ok := d.upcast[version]
@@ -204,6 +176,14 @@ func (d *eventDecl) upcastTo(p *Program, ev edda.Event, v any) (any, error) {
 		}
 		v = next
 	}
+}
+
+func (p *Program) decl(ev edda.Event) *eventDecl {
+	full, short := eventNames(ev)
+	if d := p.events[full]; d != nil {
+		return d
+	}
+	return p.events[short]
 }
 
 func (u upcast) apply(p *Program, ev edda.Event, object map[string]any, budget *expression.Budget) (map[string]any, error) {

@@ -1,7 +1,11 @@
 package saga
 
 import (
+	"flag"
+	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"edda/manifests"
@@ -49,4 +53,30 @@ func reportProblems(t *testing.T, ps manifests.Problems) {
 			t.Errorf("%s:%d:%d: %s", p.File.Name, p.Pos.Line, p.Pos.Column, p.Message)
 		}
 	}
+}
+
+// TestCorpus runs the manifests of testdata. Each covers a part of the language with its expected
+// outputs.
+func TestCorpus(t *testing.T) {
+	names, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no corpus: %v", err)
+	}
+	for _, name := range names {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(filepath.Base(name), func(t *testing.T) { runManifest(t, name, source) })
+	}
+}
+
+// TestMain gives the property tests the same seed in every run; -rapid.seed on
+// the command line gives another.
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.seed", "1"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
 }

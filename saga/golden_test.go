@@ -16,10 +16,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// TestTracesAreAsTheyWere compares the outputs of the tests of every manifest with the recorded
+// TestTracesAreUnchanged compares the outputs of the tests of every manifest with the recorded
 // ones, with ids and due rows. A derived id that changes would send the work of running instances
 // twice. After an intended change run the test with -update and read the diff.
-func TestTracesAreAsTheyWere(t *testing.T) {
+func TestTracesAreUnchanged(t *testing.T) {
 	for name, source := range goldenSources(t) {
 		t.Run(name, func(t *testing.T) {
 			golden := filepath.Join("testdata", "golden", strings.TrimSuffix(name, ".yaml")+".txt")

@@ -45,7 +45,11 @@ type GraphEdge struct {
 // has a graph, too.
 func NewGraph(m *manifests.Saga) *Graph {
 	g := &grapher{verbs: newVerbs(), graph: &Graph{Saga: m.Name.Text, Version: m.Version}, steps: map[string]bool{}}
-	m.Walk(manifests.Visitor{Action: g.learn})
+	m.Walk(manifests.Visitor{Action: func(a *manifests.Action) {
+		if v := g.verbs[a.Kind]; v.step || v.each || a.Kind == verbCommand && a.ID != nil {
+			g.steps[stepID(a)] = true
+		}
+	}})
 	if m.Deadline != nil {
 		g.node("timer:saga.deadline", "deadline "+m.Deadline.Text, NodeTimer)
 	}
@@ -64,24 +68,13 @@ type grapher struct {
 // edgeStart is the start of a new edge.
 type edgeStart struct{ node, label string }
 
-func (g *grapher) learn(a *manifests.Action) {
-	if v := g.verbs[a.Kind]; v.step || v.each || a.Kind == verbCommand && a.ID != nil {
-		g.steps[stepID(a)] = true
-	}
-}
-
-func stepID(a *manifests.Action) string {
-	if a.ID != nil {
-		return a.ID.Text
-	}
-	return a.Name.Text
-}
-
 func (g *grapher) handler(h *manifests.Handler) {
 	from := g.begin(h.Trigger).when(h.When)
-	g.block(from, h.Do)
-	for _, c := range h.Cases {
-		g.block(from.when(c.When), c.Do)
+	blocks := []*manifests.Case{{Block: manifests.Block{Do: h.Do}}}
+	for _, c := range append(blocks, h.Cases...) {
+		for _, a := range c.Do {
+			g.action(from.when(c.When), a)
+		}
 	}
 }
 
@@ -134,12 +127,6 @@ func (g *grapher) trigger(name string) edgeStart {
 	}
 	g.node("on:"+name, name, NodeTrigger)
 	return edgeStart{node: "on:" + name}
-}
-
-func (g *grapher) block(from edgeStart, actions []*manifests.Action) {
-	for _, a := range actions {
-		g.action(from, a)
-	}
 }
 
 // action adds one action and returns the start of the edges to what waits for it.

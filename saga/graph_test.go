@@ -61,7 +61,7 @@ func TestGraph(t *testing.T) {
 }
 
 // For any manifest, an edge joins existing nodes, and each node has an edge.
-func TestGraphsOfTheExamplesHoldTogether(t *testing.T) {
+func TestGraphsOfTheExamplesAreConnected(t *testing.T) {
 	files, err := fs.Glob(manifests.Examples(), "*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal(err, files)

@@ -13,18 +13,32 @@ import (
 func (r *run) handle(h *handler, vars map[string]any) error {
 	defer r.within(r.uniquePath(h.trigger))()
 	sc := r.scope(h, vars)
-	if ok, err := sc.isTrue(h.when); err != nil || !ok {
-		return r.guard(err)
+	ok, err := sc.isTrue(h.when)
+	var chosen *branch
+	if err == nil && ok && len(h.cases) > 0 {
+		chosen, err = h.choose(sc)
+		ok = chosen != nil
 	}
-	chosen, ok, err := h.choose(sc)
-	if err != nil || !ok {
-		return r.guard(err)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		r.guarded++
+		return nil
 	}
-	r.made.Handlers = append(r.made.Handlers, h.trigger)
-	if err := r.assignAll(sc, h, chosen); err != nil {
+	r.tr.Handlers = append(r.tr.Handlers, h.trigger)
+	sets, unsets := h.set, h.unset
+	if chosen != nil { // both see the old state; where both set a path, the case wins
+		sets, unsets = slices.Concat(h.set, chosen.set), slices.Concat(h.unset, chosen.unset)
+	}
+	if err := r.assign(sc, sets, unsets); err != nil {
 		return err
 	}
-	return r.doAll(sc.afterSet(), h, chosen)
+	sc = sc.afterSet()
+	if err := r.do(h.do, sc); err != nil || chosen == nil {
+		return err
+	}
+	return r.do(chosen.do, sc)
 }
 
 // within sets the path that errors name; the returned function restores the last one.
@@ -51,46 +65,22 @@ func (r *run) uniquePath(path string) string {
 }
 
 func (r *run) scope(h *handler, vars map[string]any) *scope {
-	lets := &letValues{old: r.snapshot(), vars: vars, path: r.path}
+	old := view{state: r.state, steps: slices.Clone(r.in.Steps), groups: slices.Clone(r.in.Groups)}
+	lets := &letValues{old: old, vars: vars, path: r.path}
 	return &scope{r: r, h: h, vars: vars, old: &lets.old, lets: lets, event: r.event}
 }
 
-// guard records that the handler's conditions were false.
-func (r *run) guard(err error) error {
-	if err == nil {
-		r.guarded++
-	}
-	return err
-}
-
-// choose returns the first case that is true. A handler without cases has nothing to choose.
-func (h *handler) choose(sc *scope) (*branch, bool, error) {
-	if len(h.cases) == 0 {
-		return nil, true, nil
-	}
+// choose returns the first case that is true, or nil.
+func (h *handler) choose(sc *scope) (*branch, error) {
 	for _, b := range h.cases {
-		ok, err := sc.isTrue(b.when)
-		if err != nil {
-			return nil, false, err
-		}
-		if ok {
-			return b, true, nil
+		if ok, err := sc.isTrue(b.when); err != nil || ok {
+			return b, err
 		}
 	}
-	return nil, false, nil
+	return nil, nil
 }
 
-// assignAll evaluates every set against the old state, then applies the handler's and the chosen
-// case's. The case's wins.
-func (r *run) assignAll(sc *scope, h *handler, chosen *branch) error {
-	sets, unsets := h.set, h.unset
-	if chosen != nil {
-		sets = append(slices.Clone(sets), chosen.set...)
-		unsets = append(slices.Clone(unsets), chosen.unset...)
-	}
-	return r.assign(sc, sets, unsets)
-}
-
+// assign evaluates every set against the state before, then applies the sets and the unsets.
 func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
 	values := make([]any, len(sets))
 	for i, a := range sets {
@@ -123,13 +113,6 @@ func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
 	return nil
 }
 
-func (r *run) doAll(sc *scope, h *handler, chosen *branch) error {
-	if err := r.do(h.do, sc); err != nil || chosen == nil {
-		return err
-	}
-	return r.do(chosen.do, sc)
-}
-
 // do runs actions in document order, and stops when the saga ends.
 func (r *run) do(actions []*action, sc *scope) error {
 	status := r.in.Status
@@ -137,7 +120,7 @@ func (r *run) do(actions []*action, sc *scope) error {
 		if r.in.Status != status {
 			return nil
 		}
-		if _, err := r.act(a, sc); err != nil {
+		if _, err := r.act(a, sc, nil); err != nil {
 			return err
 		}
 	}

@@ -97,7 +97,7 @@ on:
   saga.failed: {set: {text: "=repeat('x', 100)"}, do: [{event: One}, {event: Two}, {event: Three}, {event: Four}]}
 `
 
-func TestStateBeyondItsLimitIsPoisonAndYetUndone(t *testing.T) {
+func TestStateBeyondItsLimitIsPoisonAndCanBeUndone(t *testing.T) {
 	l := limited(t, bulky, Options{MaxState: 64, MaxActions: 3})
 	l.event("Go", `{"id":"K"}`)
 	l.result("a", edda.Succeeded, `{}`)
@@ -112,7 +112,7 @@ func TestStateBeyondItsLimitIsPoisonAndYetUndone(t *testing.T) {
 	l.want(l.result("a.undo", edda.Succeeded, `{}`), "event One, event Two, event Three, event Four, end undone cancelled")
 }
 
-func TestTooManyActionsArePoisonAndTerminateStillPasses(t *testing.T) {
+func TestTooManyActionsArePoisonAndTheSagaCanBeTerminated(t *testing.T) {
 	l := limited(t, bulky, Options{MaxState: 64, MaxActions: 3})
 	l.event("Go", `{"id":"K"}`)
 	trs := l.event("Many", `{"id":"K","list":[1,2,3]}`)
@@ -124,7 +124,7 @@ func TestTooManyActionsArePoisonAndTerminateStillPasses(t *testing.T) {
 	l.want(l.operator(edda.VerbRedrive), "refused redrive nothing is held")
 }
 
-func TestCancelWorksThoughTheEndHasTooManyActions(t *testing.T) {
+func TestCancelIgnoresTheLimitOfActions(t *testing.T) {
 	l := limited(t, bulky, Options{MaxState: 64, MaxActions: 3})
 	l.event("Go", `{"id":"K"}`)
 	l.result("a", edda.Failed, `{}`)
@@ -133,7 +133,7 @@ func TestCancelWorksThoughTheEndHasTooManyActions(t *testing.T) {
 	}
 }
 
-func TestALetCyclePrintsItsWay(t *testing.T) {
+func TestALetCycleIsPrinted(t *testing.T) {
 	f, _ := manifests.Parse("m.yaml", []byte("saga: s\nkey: event.id\non:\n  Go:\n    start: true\n    let: {a: b, b: \"[c]\", c: len(a)}\n    do: [{done: =a}]\n"))
 	_, ps := Compile(f.Sagas[0], Options{})
 	if len(ps) != 1 || !strings.Contains(ps[0].Error(), "m.yaml:6:11: error: let needs itself: a → b → c → a") {
@@ -163,7 +163,7 @@ func TestPoisonSaysWhereAndWithWhat(t *testing.T) {
 	}
 }
 
-func TestBigIntegersAreKeptToTheUndo(t *testing.T) {
+func TestBigIntegersReachTheUndoExactly(t *testing.T) {
 	const big = "9007199254740993"
 	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, set: {n: =event.n}, do: [{effect: a, with: {n: =state.n}, undo: {effect: u, with: {i: =input.n, r: =result.n}}}]}\n  a.ok: {do: [{fail: x}]}\n", Options{})
 	l.event("Go", `{"id":`+big+`,"n":`+big+`}`)
@@ -173,9 +173,9 @@ func TestBigIntegersAreKeptToTheUndo(t *testing.T) {
 	}
 }
 
-// TestANumberBeyond64BitsIsKeptToTheUndo in events, states, results and keys. An expression that
+// TestANumberBeyond64BitsReachesTheUndoExactly in events, states, results and keys. An expression that
 // computes with it is poison that names the expression.
-func TestANumberBeyond64BitsIsKeptToTheUndo(t *testing.T) {
+func TestANumberBeyond64BitsReachesTheUndoExactly(t *testing.T) {
 	for _, big := range []string{"18446744073709551615", "-99999999999999999999", "1e999"} {
 		l := limited(t, "saga: s\nkey: event.id\nschema: {properties: {n: {type: number}}}\non:\n  Go: {start: true, set: {n: =event.n}, do: [{effect: a, with: {n: =state.n}, undo: {effect: u, with: {i: =input.n, r: =result.n}}}]}\n"+
 			"  More: {set: {sum: =state.n + 1}}\n  a.ok: {do: [{fail: x}]}\n", Options{})
@@ -218,7 +218,7 @@ func TestDeepNestingIsPoison(t *testing.T) {
 	l.want(l.give(edda.Event{Kind: edda.KindEvent, Type: "Go", Correlation: "K", Payload: json.RawMessage(`{"deep":` + deep + `}`)}), "dead Go poison")
 }
 
-func TestALateEventOfAVersionThatIsGoneHoldsNothing(t *testing.T) {
+func TestALateEventOfAMissingVersionHoldsNothing(t *testing.T) {
 	l := newLine(t, setOf(t, "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true, do: [{done: }]}\n  More: {}\n"), "s")
 	l.event("Go", `{"id":"K"}`)
 	l.set = setOf(t, "saga: s\nversion: 2\nkey: event.id\non:\n  Go: {start: true}\n  More: {}\n")
@@ -226,7 +226,7 @@ func TestALateEventOfAVersionThatIsGoneHoldsNothing(t *testing.T) {
 	l.want(l.event("More", `{"id":"K"}`), "late More")
 }
 
-func TestOlderVersionsTakeWhatTheyRoute(t *testing.T) {
+func TestOlderVersionsHandleTheEventsThatTheyRoute(t *testing.T) {
 	one := "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true}\n  Old: {do: [{event: OldSeen}]}\n  Both: {key: event.old, do: [{event: One}]}\n"
 	two := "saga: s\nversion: 2\nkey: event.id\non:\n  Go: {start: true}\n  New: {do: [{event: NewSeen}]}\n  Both: {key: event.new, do: [{event: Two}]}\n"
 	l := newLine(t, setOf(t, one), "s")
@@ -251,7 +251,7 @@ func TestAnEventNewerThanKnownIsADeadVersionAndHoldsNothing(t *testing.T) {
 	l.want(l.give(edda.Event{Kind: edda.KindEvent, Type: "Paid", Version: 2, Payload: json.RawMessage(`{"id":"K"}`)}), "end done")
 }
 
-func TestAnEventCalledAsAStepsOutcomeIsNone(t *testing.T) {
+func TestAnEventNamedLikeAStepsOutcomeRunsNoHandlerOfTheStep(t *testing.T) {
 	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{effect: charge}, {timer: t, after: 1h}]}\n  charge.ok: {do: [{done: }]}\n  timer.t: {do: [{done: }]}\n", Options{})
 	l.event("Go", `{"id":"K"}`)
 	for _, ev := range []edda.Event{{AggregateType: "charge", Type: "ok"}, {AggregateType: "timer", Type: "t"}, {Type: "charge.ok"}} {
@@ -272,7 +272,7 @@ on:
   timer.once: {}
 `
 
-func TestMissedBeatsComeInOrder(t *testing.T) {
+func TestMissedTimesOfARepeatingTimerFireInOrder(t *testing.T) {
 	l := limited(t, clocks, Options{})
 	l.event("Go", `{"id":"K"}`)
 	l.want(l.wake(testStart.Add(3*time.Hour+30*time.Minute)), "fired each, fired once, fired each, fired beat, fired each")
@@ -286,7 +286,7 @@ func TestMissedBeatsComeInOrder(t *testing.T) {
 	}
 }
 
-func TestATimerThatArmsItselfForNowLetsGoOfTheWorker(t *testing.T) {
+func TestATimerThatArmsItselfForNowDoesNotBlockAWorker(t *testing.T) {
 	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, after: 0s}]}\n  timer.t: {do: [{timer: t, after: 0s}]}\n", Options{})
 	l.event("Go", `{"id":"K"}`)
 	trs := l.wake(testStart)
@@ -295,7 +295,7 @@ func TestATimerThatArmsItselfForNowLetsGoOfTheWorker(t *testing.T) {
 	}
 	for _, tr := range trs {
 		if len(tr.Disarm) > 0 {
-			t.Errorf("the row that is still needed goes")
+			t.Errorf("the row that is still needed is removed")
 		}
 	}
 }
@@ -308,7 +308,7 @@ func TestAnEndlessTimerFailsItsTest(t *testing.T) {
 	}
 }
 
-func TestParkedEventsComeBeforeTheRestThatIsHeld(t *testing.T) {
+func TestParkedEventsAreAppliedBeforeTheHeldOnes(t *testing.T) {
 	l := newLine(t, setOf(t, "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true, set: {n: \"=1 + nil\"}}\n  Add: {do: [{event: Added, with: {n: =event.n}}]}\n"), "s")
 	l.event("Add", `{"id":"K","n":1}`)
 	l.event("Go", `{"id":"K"}`)
@@ -321,7 +321,7 @@ func TestParkedEventsComeBeforeTheRestThatIsHeld(t *testing.T) {
 	}
 }
 
-func TestTheKeyIsFoundThoughTheSchemaIsViolated(t *testing.T) {
+func TestAViolatedSchemaDoesNotHideTheKey(t *testing.T) {
 	l := limited(t, "saga: s\nkey: event.id\nevents: {Go: {schema: {required: [n]}}}\non:\n  Go: {start: true}\n", Options{})
 	l.want(l.event("Go", `{"id":"K"}`), "dead Go poison")
 }
@@ -336,7 +336,7 @@ func TestAWholeNumberIsAKeyAndAFractionIsNone(t *testing.T) {
 	}
 }
 
-func TestWithoutAKeyTheCorrelationIDIsIt(t *testing.T) {
+func TestWithoutAKeyTheCorrelationIDIsTheKey(t *testing.T) {
 	set := setOf(t, "saga: s\non:\n  Go: {start: true}\n")
 	targets := set.Route(edda.Event{Kind: edda.KindEvent, Type: "Go", Correlation: "C"})
 	if len(targets) != 1 || targets[0].Key.Correlation != "C" || targets[0].Dead != nil {
@@ -344,5 +344,214 @@ func TestWithoutAKeyTheCorrelationIDIsIt(t *testing.T) {
 	}
 	if targets = set.Route(edda.Event{Kind: edda.KindEvent, Type: "Go"}); targets[0].Dead == nil || targets[0].Dead.Reason != edda.DeadNoKey {
 		t.Errorf("targets %+v", targets)
+	}
+}
+
+// TestAKeyBeyondItsLimitStartsNothing: such a key starts no instance and parks no event.
+// An instance that exists continues.
+func TestAKeyBeyondItsLimitStartsNothing(t *testing.T) {
+	const text = "saga: s\nkey: event.id\non:\n  Go: {start: true}\n  More: {set: {n: 1}}\n  signal.go: {start: true}\n"
+	longest, long := strings.Repeat("é", edda.MaxKey/2), strings.Repeat("é", edda.MaxKey/2)+"x"
+	id := func(key string) string { return `{"id":"` + key + `"}` }
+	l := limited(t, text, Options{})
+	l.want(l.event("Go", id(longest)), "")
+	if l.cell.Instance == nil {
+		t.Fatal("the longest key starts nothing")
+	}
+	for name, event := range map[string]string{"a start": "Go", "what would be parked": "More"} {
+		l := limited(t, text, Options{})
+		trs := l.event(event, id(long))
+		d := trs[0].Dead
+		if l.cell.Instance != nil || len(l.cell.Parked) > 0 || d == nil || d.Reason != edda.DeadNoKey || d.Key.Correlation != "" || !strings.Contains(d.Error, "the key has 2049 bytes, more than 2048") {
+			t.Errorf("%s: %+v", name, trs)
+		}
+		again := limited(t, text, Options{})
+		if twice := again.event(event, id(long))[0].Dead; twice.ID != d.ID {
+			t.Errorf("%s: the dead letters of one event are %s and %s", name, d.ID, twice.ID)
+		}
+	}
+	k := edda.Key{Tenant: "t", Saga: "s", Correlation: long}
+	apply := func(cell edda.Cell, ev edda.Event) (edda.Cell, edda.Transition) {
+		ev.ID, ev.Tenant, ev.Key, ev.Time = "e1", "t", k, testStart
+		cell, trs := l.set.Apply(cell, l.set.Route(ev)[0], ev)
+		return cell, trs[0]
+	}
+	if cell, tr := apply(edda.Cell{}, edda.Event{Kind: edda.KindSignal, Type: "go"}); cell.Instance != nil || tr.Dead == nil || tr.Dead.Reason != edda.DeadNoKey {
+		t.Errorf("a signal that starts: %+v", tr)
+	}
+	child := edda.Event{Kind: edda.KindStart, Type: "Go", CommandID: "c1", Parent: edda.Key{Tenant: "t", Saga: "p", Correlation: "P"}, Payload: json.RawMessage(`{}`)}
+	if cell, tr := apply(edda.Cell{}, child); cell.Instance != nil || len(tr.Work) != 1 || tr.Work[0].Outcome != edda.Failed || !strings.Contains(string(tr.Work[0].Payload), `"no-key"`) {
+		t.Errorf("a child: %+v", tr)
+	}
+	old := edda.Cell{Key: k, Instance: &edda.Instance{Key: k, Version: 1, Hash: l.set.Newest("s").Hash(), Status: edda.StatusRunning, State: json.RawMessage(`{}`)}}
+	if cell, tr := apply(old, edda.Event{Kind: edda.KindEvent, Type: "More", Payload: json.RawMessage(id(long))}); tr.Dead != nil || string(cell.Instance.State) != `{"n":1}` {
+		t.Errorf("an existing instance: %+v, %s", tr, cell.Instance.State)
+	}
+}
+
+const childText = `
+saga: child
+version: 1
+key: meta.correlation_id
+on:
+  Begun: {start: true}
+  Noted: {set: {n: 1}}
+`
+
+func startedChild(t *testing.T) *line {
+	l := limited(t, childText, Options{})
+	l.give(edda.Event{Kind: edda.KindStart, CommandID: "start-1", Parent: edda.Key{Tenant: "t", Saga: "parent", Correlation: "P"}})
+	if l.cell.Instance == nil {
+		t.Fatal("the child did not start")
+	}
+	return l
+}
+
+// TestAParentCannotCancelAnInstanceThatItDidNotStart: a parent that fails before
+// it hears that the key is in use sends a cancel after its refused start.
+func TestAParentCannotCancelAnInstanceThatItDidNotStart(t *testing.T) {
+	l := startedChild(t)
+	l.give(edda.Event{Kind: edda.KindStart, CommandID: "start-2", Parent: edda.Key{Tenant: "t", Saga: "parent", Correlation: "Q"}})
+	out := l.give(edda.Event{Kind: edda.KindOperator, Type: edda.VerbCancel, CommandID: "start-2", By: "parent"})
+	if got := l.cell.Instance.Status; got != edda.StatusRunning || out[0].Fate != edda.FateLate {
+		t.Errorf("a stranger's cancel left the child %s, fate %s", got, out[0].Fate)
+	}
+	l.give(edda.Event{Kind: edda.KindOperator, Type: edda.VerbCancel, CommandID: "start-1", By: "parent"})
+	if got := l.cell.Instance.Status; !got.Finished() {
+		t.Errorf("its own parent's cancel left the child %s", got)
+	}
+}
+
+// TestAStartSentAgainMuchLaterIsADuplicate: the relay died after sending and before recording
+// it, and the child has forgotten the message's id meanwhile.
+func TestAStartSentAgainMuchLaterIsADuplicate(t *testing.T) {
+	l := startedChild(t)
+	for range recentIDs + 1 {
+		l.give(edda.Event{Kind: edda.KindEvent, Type: "Noted", Correlation: "K"})
+	}
+	out := l.give(edda.Event{Kind: edda.KindStart, CommandID: "start-1", Parent: edda.Key{Tenant: "t", Saga: "parent", Correlation: "P"}})
+	if out[0].Fate != edda.FateDuplicate || len(out[0].Work) > 0 {
+		t.Errorf("fate %s with %d pieces of work, want a duplicate without", out[0].Fate, len(out[0].Work))
+	}
+}
+
+// TestAHoldLeavesTheNowOfTheInstance unchanged: a redriven event is applied as of its own
+// time, however long it was held, and so are the events behind it.
+func TestAHoldLeavesTheNowOfTheInstance(t *testing.T) {
+	l := limited(t, `saga: s
+key: event.id
+on:
+  Go: {start: true}
+  Count: {set: {n: "=event.n + 1"}, do: [{timer: t, after: 1h}]}
+  More: {do: [{timer: u, after: 1h}]}
+  timer.t: {}
+  timer.u: {}
+`, Options{})
+	l.event("Go", `{"id":"K"}`)
+	began := l.cell.Instance.Updated
+	l.now = l.now.Add(time.Minute)
+	poison := l.now
+	l.event("Count", `{"id":"K"}`)
+	l.now = l.now.Add(time.Minute)
+	behind := l.now
+	l.event("More", `{"id":"K"}`)
+	if in := l.cell.Instance; !in.Updated.Equal(began) || in.Held == "" {
+		t.Errorf("updated %v, want it at %v; held by %q", in.Updated, began, in.Held)
+	}
+	if why := strings.Join(Why(l.cell), ""); !strings.Contains(why, "holds it since "+edda.FormatTime(poison)+", 1 events behind it") {
+		t.Errorf("it waits for %s", why)
+	}
+	l.now = l.now.Add(time.Hour)
+	data, err := json.Marshal(edda.Redrive{DeadLetter: l.cell.Held[0].DeadLetter, Data: json.RawMessage(`{"id":"K","n":1}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.give(edda.Event{Kind: edda.KindOperator, Type: edda.VerbRedrive, Payload: data})
+	in := l.cell.Instance
+	if in.Held != "" || !in.Updated.Equal(behind) || len(in.Timers) != 2 || !in.Timers[0].Due.Equal(poison.Add(time.Hour)) || !in.Timers[1].Due.Equal(behind.Add(time.Hour)) {
+		t.Errorf("held %q, updated %v, timers %+v", in.Held, in.Updated, in.Timers)
+	}
+}
+
+// A late timer sends a command whose result came before it. The result is needed when it comes
+// again.
+func TestALateResultIsAppliedOnceItsCommandIsSent(t *testing.T) {
+	set := setOf(t, "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, after: 1h}]}\n  timer.t: {do: [{effect: charge}]}\n  charge.ok: {do: [{done: }]}\n")
+	start := edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "t", Type: "Go", Time: testStart, Payload: json.RawMessage(`{"id":"K"}`)}
+	began, _ := set.Apply(edda.Cell{}, one(t, set, start), start)
+	due := testStart.Add(time.Hour)
+	_, fired := set.Wake(began, began.Instance.Armed, due)
+	charge := fired[0].Work[0]
+	if sent := CommandTime(charge.ID); !sent.Equal(due) {
+		t.Errorf("the command says that it was sent at %v", sent)
+	}
+	result := edda.Event{
+		Kind: edda.KindResult, ID: "r1", Tenant: "t", Key: charge.From, Outcome: edda.Succeeded, Time: due.Add(time.Second),
+		Step: charge.Step, CommandID: charge.ID, Payload: json.RawMessage(`{}`),
+	}
+	early, trs := set.Apply(began, one(t, set, result), result)
+	if trs[0].Fate != edda.FateLate {
+		t.Fatalf("before its command the result is %s", trs[0].Fate)
+	}
+	sent, _ := set.Wake(early, early.Instance.Armed, due)
+	for i, want := range []edda.Fate{edda.FateHandled, edda.FateDuplicate} {
+		var trs []edda.Transition
+		if sent, trs = set.Apply(sent, one(t, set, result), result); trs[0].Fate != want {
+			t.Errorf("time %d after its command the result is %s, not %s", i+1, trs[0].Fate, want)
+		}
+	}
+	if sent.Instance.Status != edda.StatusDone {
+		t.Errorf("the saga is %s", sent.Instance.Status)
+	}
+}
+
+func TestAForeignIDHasNoTime(t *testing.T) {
+	for _, id := range []string{"", "x", "0b3c5a1e-0000-4000-8000-000000000000", "01ARZ3NDEKTSV4RRFFQ69G5FAV"} {
+		if at := CommandTime(id); !at.IsZero() {
+			t.Errorf("%q: %v", id, at)
+		}
+	}
+}
+
+// TestARetryOfAnUnknownOutcomeKeepsItsIdempotencyKey, so that the provider sees the same call. A
+// retry after a failure is another call.
+func TestARetryOfAnUnknownOutcomeKeepsItsIdempotencyKey(t *testing.T) {
+	for outcome, same := range map[edda.Outcome]bool{edda.TimedOut: true, edda.Failed: false} {
+		l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{effect: pay, must: true}]}\n", Options{})
+		first := l.event("Go", `{"id":"K"}`)[0].Work[0]
+		l.result("pay", outcome, `{}`)
+		second := l.give(edda.Event{Kind: edda.KindOperator, Type: edda.VerbRetry, Step: "pay"})[0].Work[0]
+		if first.ID == second.ID || first.IdempotencyKey != first.ID || (second.IdempotencyKey == first.IdempotencyKey) != same {
+			t.Errorf("%s: the key %s of %s became %s of %s", outcome, first.IdempotencyKey, first.ID, second.IdempotencyKey, second.ID)
+		}
+	}
+}
+
+func TestAStepThatIsEmittedTwiceInOneTransitionIsPoison(t *testing.T) {
+	for what, do := range map[string]string{
+		`step "a"`:  "{effect: a, if: event.twice}, {effect: a, if: event.twice}",
+		`group "g"`: "{each: event.list, id: g, if: event.twice, do: [{effect: b}]}, {each: event.list, id: g, if: event.twice, do: [{effect: c}]}",
+		`step "c"`:  "{command: A.B, id: c, to: x, if: event.twice}, {command: A.B, id: c, to: x, if: event.twice}",
+	} {
+		l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: ["+do+"]}\n", Options{})
+		trs := l.event("Go", `{"id":"K","twice":true,"list":[1]}`)
+		if d := trs[0].Dead; d == nil || !strings.Contains(d.Error, what+" is emitted twice in one transition") {
+			t.Errorf("%s: %+v", what, trs[0])
+		}
+	}
+}
+
+// TestASkippedUndoLeavesItsStepOK, because nothing took it back.
+func TestASkippedUndoLeavesItsStepOK(t *testing.T) {
+	for verb, want := range map[string]edda.StepStatus{edda.VerbSkip: edda.StepOK, edda.VerbResolve: edda.StepUndone} {
+		l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{effect: a, undo: un_a}]}\n  Stop: {do: [{fail: stopped}]}\n", Options{})
+		l.event("Go", `{"id":"K"}`)
+		l.result("a", edda.Succeeded, `{}`)
+		l.event("Stop", `{"id":"K"}`)
+		l.result("a.undo", edda.Failed, `{}`)
+		l.give(edda.Event{Kind: edda.KindOperator, Type: verb, Step: "a.undo"})
+		if got := l.cell.Instance.Steps[0].Status; got != want {
+			t.Errorf("%s: the step is %s, want %s", verb, got, want)
+		}
 	}
 }

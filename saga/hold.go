@@ -15,8 +15,16 @@ func passesHold(ev edda.Event) bool {
 	return ev.Type == edda.VerbCancel || ev.Type == edda.VerbTerminate || isRelease(ev)
 }
 
-// hold queues an event behind the poison event.
-func (a *application) hold(ev edda.Event) {
+// queueUp holds an event behind the poison event while there is room.
+func (a *application) queueUp(ev edda.Event) {
+	o := Options{}.withDefaults()
+	if p := a.program(); p != nil {
+		o = p.o
+	}
+	if why := noRoom(o, a.cell.Held, ev); why != "" {
+		a.dead(ev, deadLetter(ev, a.cell.Key, edda.DeadFull, why+" behind a poison event: redrive or drop that one first"))
+		return
+	}
 	e := edda.Entry{N: nextN(a.cell.Held), Event: ev}
 	a.cell.Held = append(slices.Clone(a.cell.Held), e)
 	a.add(edda.Transition{Event: ev, Fate: edda.FateHeld, Hold: &e, Outputs: []edda.Output{{Word: "held", Name: nameOf(ev)}}})
@@ -125,47 +133,31 @@ func (a *application) operator(ev edda.Event) {
 		return
 	}
 	in := a.cell.Instance
-	switch {
-	case in == nil:
+	if in == nil {
 		a.noInstance(ev)
-	case in.Status.Finished() && !orphanVerb(in, ev), foreignParent(in, ev):
-		a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Outputs: []edda.Output{{Word: "late", Name: nameOf(ev)}}})
-	case ev.Type == edda.VerbRetry && notSentOf(in, ev.Step) != "":
-		a.retryUndo(ev, notSentOf(in, ev.Step))
-		a.releaseEnded(ev)
+		return
+	}
+	// After the end, a verb is for a step of a late handler alone.
+	orphan := ev.Step != "" && slices.ContainsFunc(in.Incidents, func(i edda.Incident) bool { return i.Step == ev.Step })
+	// A saga may cancel a child that is not its own: its start found the key in use, and it sent the
+	// cancel before it knew.
+	foreign := ev.CommandID != "" && ev.CommandID != in.ParentCommand
+	undo := failedUndo(in, ev.Step)
+	switch {
+	case in.Status.Finished() && !orphan, foreign:
+		a.unchanged(ev, edda.FateLate, "late")
+		return
+	case ev.Type == edda.VerbRetry && undo >= 0 && notSent(in.Undos[undo]):
+		a.tryOrNewer(retried{event: ev, undoOf: in.Undos[undo].Frame.Command})
 	default:
 		a.advance(ev)
-		a.releaseEnded(ev)
 	}
-}
-
-// notSentOf returns the command whose undo was never sent, if a retry of the step is about it.
-func notSentOf(in *edda.Instance, step string) string {
-	for _, u := range in.Undos {
-		if u.Step == step && u.Failed { // the order in which failedUndo looks
-			if notSent(u) {
-				return u.Frame.Command
-			}
-			break
-		}
-	}
-	return ""
-}
-
-// orphanVerb reports whether the verb retries or skips what a late handler emitted.
-func orphanVerb(in *edda.Instance, ev edda.Event) bool {
-	return ev.Step != "" && slices.ContainsFunc(in.Incidents, func(i edda.Incident) bool { return i.Step == ev.Step })
-}
-
-// foreignParent reports whether a saga cancels a child that is not its own. Its start found the
-// key in use, and it sent the cancel before it knew.
-func foreignParent(in *edda.Instance, ev edda.Event) bool {
-	return ev.CommandID != "" && ev.CommandID != in.ParentCommand
+	a.releaseEnded()
 }
 
 // releaseEnded releases the events behind a poison event of a terminated instance; they are late
 // now.
-func (a *application) releaseEnded(edda.Event) {
+func (a *application) releaseEnded() {
 	if in := a.cell.Instance; len(a.cell.Held) == 0 || in == nil || !in.Status.Finished() {
 		return
 	}
@@ -237,16 +229,13 @@ func (r *run) giveUp(ev edda.Event) error {
 	}
 	switch ev.Timer {
 	case edda.TimerDue:
-		return r.giveUpDue(ev)
 	case edda.TimerDeadline:
 		r.in.Timers = slices.DeleteFunc(r.in.Timers, func(t edda.Timer) bool { return t.Deadline })
 		return nil
+	default:
+		r.consumeTimer(ev)
+		return nil
 	}
-	r.consumeTimer(ev)
-	return nil
-}
-
-func (r *run) giveUpDue(ev edda.Event) error {
 	for i := range r.in.Steps {
 		s := &r.in.Steps[i]
 		if s.Command != ev.CommandID || s.Status != edda.StepPending {
@@ -254,7 +243,7 @@ func (r *run) giveUpDue(ev edda.Event) error {
 		}
 		r.record(s, outcome{word: "timeout"})
 		r.pushStepFrame(*s)
-		r.dropThreads(func(t edda.Thread) bool { return t.Waits == s.ID && t.Command == s.Command })
+		r.removeThreads(func(t edda.Thread) bool { return t.Waits == s.ID && t.Command == s.Command })
 		return r.afterSettled()
 	}
 	return r.result(ev.CommandID, outcome{word: "timeout"}) // an older round and an undo have no handler
@@ -263,41 +252,41 @@ func (r *run) giveUpDue(ev edda.Event) error {
 // applyHeld applies the first held event. If it is poison, it stays held with the events behind
 // it.
 func (a *application) applyHeld(e edda.Entry) bool {
-	rest := withoutEntry(a.cell.Held, e.N)
+	behind := withoutEntry(a.cell.Held, e.N)
 	a.cell.Held = nil // or the event would be queued behind itself
 	a.versions = a.set.allVersions(a.cell.Key.Saga)
 	n := len(a.out)
 	queue := a.queue
 	e.Event.Redriven = true
-	a.applyAgain(e.Event)
+	a.tryOrNewer(retried{event: e.Event})
 	if len(a.cell.Held) > 0 {
-		a.holdAgain(n, e.N, rest)
+		a.holdAgain(n, e.N, behind)
 		return false
 	}
 	a.out[n].Release = append(a.out[n].Release, e.N)
-	if a.unparked && !a.applyAllParked(e.N, rest) {
+	if a.unparked && !a.applyAllParked(e.N, behind) {
 		return false
 	}
-	a.cell.Held, a.queue, a.unparked = rest, queue, false
+	a.cell.Held, a.queue, a.unparked = behind, queue, false
 	return true
 }
 
-// holdAgain puts the poison event that the transitions from n on hold back in its place, before
-// rest.
-func (a *application) holdAgain(n int, place uint64, rest []edda.Entry) {
+// holdAgain puts the poison event of the transitions from n on at its place in the queue, before
+// the events behind it.
+func (a *application) holdAgain(n int, place uint64, behind []edda.Entry) {
 	a.cell.Held[0].N = place
 	for i := n; i < len(a.out); i++ {
 		if a.out[i].Hold != nil {
 			a.out[i].Hold.N = place
 		}
 	}
-	a.cell.Held = append(a.cell.Held, rest...)
+	a.cell.Held = append(a.cell.Held, behind...)
 }
 
 // applyAllParked applies the parked events when a redriven event starts the instance, before the
-// held ones in rest. A poison one takes the place of the event that started the instance. The
-// parked events after it queue behind rest.
-func (a *application) applyAllParked(place uint64, rest []edda.Entry) bool {
+// held events behind it. A poison one takes the place of the event that started the instance. The
+// parked events after it queue after the held ones.
+func (a *application) applyAllParked(place uint64, behind []edda.Entry) bool {
 	for len(a.queue) > 0 {
 		e, n := a.queue[0], len(a.out)
 		a.queue = a.queue[1:]
@@ -305,7 +294,7 @@ func (a *application) applyAllParked(place uint64, rest []edda.Entry) bool {
 		if len(a.cell.Held) == 0 {
 			continue
 		}
-		a.holdAgain(n, place, rest)
+		a.holdAgain(n, place, behind)
 		a.followUp()
 		return false
 	}

@@ -25,9 +25,9 @@ func lint(name string, source []byte) (manifests.Problems, string) {
 	return ps, out.String()
 }
 
-// TestLintSaysWhatIsWrong compares the report on manifests full of mistakes with the recorded one,
+// TestLintReports compares the report on manifests full of mistakes with the recorded one,
 // with position and caret; -update records it again.
-func TestLintSaysWhatIsWrong(t *testing.T) {
+func TestLintReports(t *testing.T) {
 	names, err := filepath.Glob("testdata/lint/*.yaml")
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no manifests: %v", err)
@@ -52,8 +52,8 @@ func TestLintSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestEveryComplaintIsTested requires each message of the compiler in the corpus.
-func TestEveryComplaintIsTested(t *testing.T) {
+// TestEveryCompilerMessageIsTested requires each message of the compiler in the corpus.
+func TestEveryCompilerMessageIsTested(t *testing.T) {
 	var said strings.Builder
 	names, _ := filepath.Glob("testdata/lint/*.txt")
 	for _, name := range names {
@@ -63,7 +63,7 @@ func TestEveryComplaintIsTested(t *testing.T) {
 		}
 		said.Write(text)
 	}
-	for _, file := range []string{"check.go", "refs.go", "compile.go", "compile_action.go", "schedule.go", "schema.go"} {
+	for _, file := range []string{"check.go", "lint.go", "compile.go", "compile_action.go", "schedule.go", "schema.go"} {
 		source, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -95,8 +95,8 @@ func complaints(source string) []*regexp.Regexp {
 	return out
 }
 
-// TestLintIsContentWithGoodSagas: a false alarm is worse than a miss.
-func TestLintIsContentWithGoodSagas(t *testing.T) {
+// TestLintReportsNothingForGoodSagas: a false alarm is worse than a miss.
+func TestLintReportsNothingForGoodSagas(t *testing.T) {
 	files := manifests.Examples()
 	names, err := fs.Glob(files, "*.yaml")
 	if err != nil || len(names) == 0 {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// mutant is one way to break the core, and the test that must notice.
+// mutant is one defect of the core, and the test that must find it.
 type mutant struct {
 	name, file, old, new, test string
 }
@@ -21,8 +21,8 @@ func mutants() []mutant {
 	return []mutant{
 		{
 			name: "oldest undo first", file: "undo.go", test: any + "plain",
-			old: "	f := r.in.Frames[len(r.in.Frames)-1]\n	r.in.Frames = r.in.Frames[:len(r.in.Frames)-1]\n",
-			new: "	f := r.in.Frames[0]\n	r.in.Frames = r.in.Frames[1:]\n",
+			old: "			f := r.in.Frames[len(r.in.Frames)-1]\n			r.in.Frames = r.in.Frames[:len(r.in.Frames)-1]\n",
+			new: "			f := r.in.Frames[0]\n			r.in.Frames = r.in.Frames[1:]\n",
 		},
 		{
 			name: "an unknown outcome is not undone", file: "settle.go", test: any + "plain",
@@ -33,7 +33,7 @@ func mutants() []mutant {
 			old: `if !s.Late && o.word != "failed" {`, new: `if !s.Late {`,
 		},
 		{
-			name: "undone before everything is settled", file: "undo.go", test: any + "plain",
+			name: "undone before every step is settled", file: "undo.go", test: any + "plain",
 			old: "	return len(r.in.Older) > 0 || len(r.in.Undos) > 0", new: "	return len(r.in.Undos) > 0",
 		},
 		{
@@ -53,11 +53,11 @@ func mutants() []mutant {
 			old: "	a.queue, a.unparked = slices.Clone(a.cell.Parked), true\n", new: "",
 		},
 		{
-			name: "a round that is over is forgotten", file: "actions.go", test: any + "plain",
+			name: "a superseded round is forgotten", file: "actions.go", test: any + "plain",
 			old: "	r.in.Older = append(r.in.Older, s)\n", new: "",
 		},
 		{
-			name: "no way back is forgotten", file: "undo.go", test: any + "must",
+			name: "the point of no return is forgotten", file: "undo.go", test: any + "must",
 			old: "	if r.in.Past {\n", new: "	if false {\n",
 		},
 		{
@@ -65,12 +65,12 @@ func mutants() []mutant {
 			old: "	last.Arm = append(last.Arm, first.at)\n", new: "",
 		},
 		{
-			name: "the transition under way shares the steps of the last", file: "run.go", test: any + "plain",
+			name: "a transition shares the steps of the one before", file: "run.go", test: any + "plain",
 			old: "	out.Steps = withRoom(in.Steps)\n", new: "",
 		},
 		{
-			name: "an event of the rest is applied before those parked", file: "hold.go", test: any + "plain",
-			old: "	if a.unparked && !a.applyAllParked(e.N, rest) {\n		return false\n	}\n", new: "",
+			name: "a held event is applied before the parked ones", file: "hold.go", test: any + "plain",
+			old: "	if a.unparked && !a.applyAllParked(e.N, behind) {\n		return false\n	}\n", new: "",
 		},
 	}
 }
@@ -79,14 +79,14 @@ func mutants() []mutant {
 // the tests to fail.
 func TestMutantsAreNoticed(t *testing.T) {
 	if os.Getenv("EDDA_MUTANT") != "" {
-		t.Fatal("a mutant runs the mutants")
+		t.Fatal("a mutant may not run the mutants")
 	}
 	for _, m := range mutants() {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			out, err := m.run(t)
 			if err == nil {
-				t.Fatalf("nobody noticed")
+				t.Fatalf("no test failed")
 			}
 			if !strings.Contains(out, "--- FAIL: "+m.test) {
 				t.Fatalf("it failed otherwise: %v\n%s", err, out)

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,7 +14,14 @@ func (r *run) operator() error {
 	r.unbounded = true
 	switch r.ev.Type {
 	case edda.VerbCancel:
-		return r.operatorCancel()
+		why := "the saga is " + string(r.in.Status) + " already"
+		if r.in.Past {
+			why = "a must step was emitted: there is no way back"
+		} else if r.running() {
+			return r.fail("cancelled")
+		}
+		r.output(edda.Output{Word: "refused", Name: "cancelled", Reason: why})
+		return nil
 	case edda.VerbTerminate:
 		r.in.Reason = "terminated"
 		r.end(edda.StatusFailed)
@@ -35,22 +43,9 @@ func (r *run) refuse(why string) {
 	r.output(edda.Output{Word: "refused", Name: name, Reason: why})
 }
 
-// operatorCancel fails the saga with reason cancelled. Past a must step it is refused.
-func (r *run) operatorCancel() error {
-	switch {
-	case r.in.Past:
-		r.output(edda.Output{Word: "refused", Name: "cancelled", Reason: "a must step was emitted: there is no way back"})
-		return nil
-	case !r.running():
-		r.output(edda.Output{Word: "refused", Name: "cancelled", Reason: "the saga is " + string(r.in.Status) + " already"})
-		return nil
-	}
-	return r.fail("cancelled")
-}
-
 // retry calls a failed undo or a failed must step again.
 func (r *run) retry(step string) error {
-	if i := r.failedUndo(step); i >= 0 {
+	if i := failedUndo(r.in, step); i >= 0 {
 		return r.retryUndo(i)
 	}
 	s := r.stalled(step)
@@ -61,21 +56,14 @@ func (r *run) retry(step string) error {
 	return r.retryStep(s)
 }
 
-func (r *run) failedUndo(step string) int {
-	for i, u := range r.in.Undos {
-		if u.Step == step && u.Failed {
-			return i
-		}
-	}
-	return -1
+func failedUndo(in *edda.Instance, step string) int {
+	return slices.IndexFunc(in.Undos, func(u edda.Undo) bool { return u.Step == step && u.Failed })
 }
 
 // stalled returns a step with an open incident, a failed must step or an orphan; or nil.
 func (r *run) stalled(step string) *edda.Step {
-	for _, i := range r.in.Incidents {
-		if i.Step == step {
-			return r.step(step)
-		}
+	if slices.ContainsFunc(r.in.Incidents, func(i edda.Incident) bool { return i.Step == step }) {
+		return r.step(step)
 	}
 	return nil
 }
@@ -83,10 +71,7 @@ func (r *run) stalled(step string) *edda.Step {
 // retryUndo emits the undo again; a payload replaces its input. An undo that was never sent is
 // evaluated again.
 func (r *run) retryUndo(i int) error {
-	u := r.in.Undos[i]
-	r.in.Undos = append(r.in.Undos[:i:i], r.in.Undos[i+1:]...)
-	r.dropIncident(u.Step)
-	r.unstick()
+	u := r.takeUndo(i)
 	if notSent(u) {
 		template := edda.Undo{Explicit: u.Explicit, Raise: u.Raise, Rest: u.Rest, Input: r.ev.Payload}
 		if err := r.undoFrame(u.Frame, template); err != nil {
@@ -97,37 +82,40 @@ func (r *run) retryUndo(i int) error {
 	if len(r.ev.Payload) > 0 {
 		u.Input = r.ev.Payload
 	}
-	a := r.p.actions[u.Frame.Action]
-	if a == nil || a.undo == nil {
-		return r.poison("frame of %s: the manifest has no undo at %s", u.Frame.Step, u.Frame.Action)
+	a, err := r.undoAction(u.Frame)
+	if err != nil {
+		return err
 	}
 	u.Attempt++
-	r.emitUndoEffect(a.undo, u)
+	r.emitUndoEffect(a, u)
 	return nil
 }
 
-// unstick continues undoing when no undo waits for an operator any more.
-func (r *run) unstick() {
-	if r.in.Status != edda.StatusStuck {
-		return
+// takeUndo removes and returns a failed undo. The saga is stuck no more when no other undo waits for
+// an operator.
+func (r *run) takeUndo(i int) edda.Undo {
+	u := r.in.Undos[i]
+	r.in.Undos = append(r.in.Undos[:i:i], r.in.Undos[i+1:]...)
+	r.dropIncident(u.Step)
+	if r.in.Status == edda.StatusStuck && !slices.ContainsFunc(r.in.Undos, func(u edda.Undo) bool { return u.Failed }) {
+		r.in.Status = edda.StatusUndoing
 	}
-	for _, u := range r.in.Undos {
-		if u.Failed {
-			return
-		}
-	}
-	r.in.Status = edda.StatusUndoing
+	return u
 }
 
 // retryStep emits a must step again under a new command id. It keeps the idempotency key when the
-// last outcome was unknown.
+// last outcome was unknown. The seqs that waited for the step wait for its retry.
 func (r *run) retryStep(s *edda.Step) error {
-	unknown := r.lastUnknown(s.ID)
+	unknown := slices.ContainsFunc(r.in.Incidents, func(i edda.Incident) bool { return i.Step == s.ID && strings.HasPrefix(i.Reason, "timeout") })
 	key := s.Command
 	r.dropIncident(s.ID)
 	s.Attempt++
 	s.Command = r.id(s.Action + "[" + strconv.Itoa(s.Index) + "]#" + strconv.Itoa(s.Attempt))
-	r.moveThreads(key, s.Command)
+	for i := range r.in.Threads {
+		if t := &r.in.Threads[i]; t.Command == key {
+			t.Command = s.Command
+		}
+	}
 	if !unknown {
 		key = s.Command
 	}
@@ -139,48 +127,30 @@ func (r *run) retryStep(s *edda.Step) error {
 	if a == nil {
 		return r.poison("step %s: the manifest has no action at %s", s.ID, s.Action)
 	}
-	switch s.Kind {
-	case edda.StepAsk:
-		r.sendAsk(a, s)
-	case edda.StepStart:
-		r.sendStart(a, s)
-	case edda.StepCommand:
+	if s.Kind == edda.StepCommand {
 		s.Status = edda.StepOK // no outcome is pending
 		r.sendCommand(*s, a.src.High, "")
-	default:
-		r.sendEffect(a, s, key)
+		return nil
 	}
+	r.sendStep(a, s, key)
 	return nil
-}
-
-// moveThreads makes the seqs that waited for a round wait for its retry.
-func (r *run) moveThreads(from, to string) {
-	for i := range r.in.Threads {
-		if r.in.Threads[i].Command == from {
-			r.in.Threads[i].Command = to
-		}
-	}
-}
-
-func (r *run) lastUnknown(step string) bool {
-	for _, i := range r.in.Incidents {
-		if i.Step == step {
-			return strings.HasPrefix(i.Reason, "timeout")
-		}
-	}
-	return false
 }
 
 // skip continues without a failed undo or must step. A skipped undo leaves the saga incomplete;
 // resolve says that a person has done it.
 func (r *run) skip(step string) error {
-	if i := r.failedUndo(step); i >= 0 {
+	if i := failedUndo(r.in, step); i >= 0 {
 		return r.skipUndo(i)
 	}
 	s := r.stalled(step)
 	switch {
-	case s != nil && s.Status == edda.StepPending:
-		return r.skipStep(s)
+	case s != nil && s.Status == edda.StepPending: // a must step, which settles as ok
+		data, err := jsonvalue.Encode(map[string]any{"skipped": true})
+		if err != nil {
+			return err
+		}
+		r.event = &decoded{raw: data}
+		return r.settleStep(s, outcome{word: "ok", data: data})
 	case r.dropIncident(step):
 		return nil
 	}
@@ -189,38 +159,14 @@ func (r *run) skip(step string) error {
 }
 
 func (r *run) skipUndo(i int) error {
-	u := r.in.Undos[i]
-	r.in.Undos = append(r.in.Undos[:i:i], r.in.Undos[i+1:]...)
-	r.dropIncident(u.Step)
-	r.unstick()
+	u := r.takeUndo(i)
+	f := u.Frame
 	if r.ev.Type == edda.VerbSkip {
-		r.in.Incomplete = append(r.in.Incomplete, u.Frame.Step)
-		if err := r.skippedUndo(u); err != nil {
-			return err
-		}
-		return r.afterSettled()
+		r.in.Incomplete = append(r.in.Incomplete, f.Step)
+		f = edda.Frame{} // its step is not undone
 	}
-	if err := r.undone(u.Frame, u); err != nil {
+	if err := r.undone(f, u); err != nil {
 		return err
 	}
 	return r.afterSettled()
-}
-
-// skippedUndo lets an explicit undo continue without the frame.
-func (r *run) skippedUndo(u edda.Undo) error {
-	if u.Raise == "" {
-		return nil
-	}
-	u.Frame = edda.Frame{}
-	return r.undone(u.Frame, u)
-}
-
-// skipStep settles a must step as ok.
-func (r *run) skipStep(s *edda.Step) error {
-	data, err := jsonvalue.Encode(map[string]any{"skipped": true})
-	if err != nil {
-		return err
-	}
-	r.event = &decoded{raw: data}
-	return r.settleStep(s, outcome{word: "ok", data: data})
 }

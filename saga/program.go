@@ -2,6 +2,7 @@ package saga
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -47,23 +48,16 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.MaxState <= 0 {
-		o.MaxState = defaultMaxState
-	}
-	if o.MaxActions <= 0 {
-		o.MaxActions = defaultMaxActions
-	}
-	if o.MaxEvaluation <= 0 {
-		o.MaxEvaluation = defaultMaxEvaluation
-	}
-	if o.MaxInstance <= 0 {
-		o.MaxInstance = defaultMaxInstance
-	}
-	if o.MaxQueue <= 0 {
-		o.MaxQueue = defaultMaxQueue
-	}
-	if o.MaxQueueBytes <= 0 {
-		o.MaxQueueBytes = defaultMaxQueueBytes
+	for _, d := range []struct {
+		option *int
+		usual  int
+	}{
+		{&o.MaxState, defaultMaxState}, {&o.MaxActions, defaultMaxActions}, {&o.MaxEvaluation, defaultMaxEvaluation},
+		{&o.MaxInstance, defaultMaxInstance}, {&o.MaxQueue, defaultMaxQueue}, {&o.MaxQueueBytes, defaultMaxQueueBytes},
+	} {
+		if *d.option <= 0 {
+			*d.option = d.usual
+		}
 	}
 	return o
 }
@@ -143,30 +137,18 @@ type action struct {
 	needs []string // sorted
 }
 
-// stepID is the id of the step that the action makes, without a group's index.
+// stepID is the id of the step that the action makes, without a group's index. An each has the id of
+// its one action that makes a step, unless it has its own.
 func (a *action) stepID() string {
-	switch {
-	case a.src.ID != nil:
-		return a.src.ID.Text
-	case a.verb.each:
-		return a.member().stepID()
+	if a.src.ID == nil && a.verb.each {
+		i := slices.IndexFunc(a.do, func(m *action) bool { return m.verb.step })
+		return a.do[i].stepID()
 	}
-	return a.src.Name.Text
-}
-
-// member returns the one action of an each that makes a step, or nil.
-func (a *action) member() *action {
-	for _, m := range a.do {
-		if m.verb.step {
-			return m
-		}
-	}
-	return nil
+	return stepID(a.src)
 }
 
 type eventDecl struct {
 	src    manifests.EventDecl
-	known  int // the newest version known; 0: the manifest names no versions
 	schema *jsonschema.Schema
 	upcast map[int]upcast
 }
@@ -192,11 +174,10 @@ func (p *Program) Manifest() *manifests.Saga { return p.m }
 func (p *Program) Effects() []string {
 	names := map[string]bool{}
 	for _, a := range p.actions {
-		if a.src.Kind == verbEffect {
-			names[a.src.Name.Text] = true
-		}
-		if a.undo != nil && a.undo.src.Kind == verbEffect {
-			names[a.undo.src.Name.Text] = true
+		for ; a != nil; a = a.undo {
+			if a.src.Kind == verbEffect {
+				names[a.src.Name.Text] = true
+			}
 		}
 	}
 	return sortedKeys(names)

@@ -197,9 +197,12 @@ func followUps(rows []Past) int {
 }
 
 // isExpiry reports whether a row is the expiry of a parked event, and not its parking.
-func isExpiry(row Past) bool {
+func isExpiry(row Past) bool { return isDead(row, edda.DeadUnmatched) }
+
+// isDead reports whether the event of a row became a dead letter for a reason.
+func isDead(row Past, reason string) bool {
 	return row.Fate == edda.FateDead && slices.ContainsFunc(row.Outputs, func(o edda.Output) bool {
-		return o.Word == "dead" && o.Reason == edda.DeadUnmatched
+		return o.Word == "dead" && o.Reason == reason
 	})
 }
 
@@ -217,8 +220,11 @@ func (r *rebuild) reapply(rows []Past, version int) error {
 	case isExpiry(row):
 		r.expire(d, row.Event.ID)
 		return nil
-	case isFailedWake(row.Event):
-		r.failedWake()
+	case isFailedWake(row.Event): // it only counts as a revision
+		if r.Cell.Instance != nil {
+			r.Cell.Instance = clone(r.Cell.Instance)
+			r.Cell.Instance.Revision++
+		}
 		return nil
 	}
 	cell, trs := d.Apply(r.Cell, target(r.Cell.Key, pins, row), row.Event)
@@ -252,18 +258,11 @@ func (r *rebuild) decider(version int) (Decider, []Pin, error) {
 // target returns where an input of history goes. Only the row knows whether the tenant could park no
 // more events.
 func target(k edda.Key, pins []Pin, row Past) Target {
-	t := Target{Key: k, Crowded: foundNoRoom(row)}
+	t := Target{Key: k, Crowded: isDead(row, edda.DeadFull)}
 	for _, p := range pins {
 		t.Versions = append(t.Versions, p.Version)
 	}
 	return t
-}
-
-// foundNoRoom reports whether the event became a dead letter because too many waited.
-func foundNoRoom(row Past) bool {
-	return row.Fate == edda.FateDead && slices.ContainsFunc(row.Outputs, func(o edda.Output) bool {
-		return o.Word == "dead" && o.Reason == edda.DeadFull
-	})
 }
 
 // decided reports whether the transitions end as history says: the input, and the events that it
@@ -298,15 +297,6 @@ func (r *rebuild) expire(d Decider, event string) {
 	}
 }
 
-// failedWake applies the row of a wake that panicked: it only counts as a revision.
-func (r *rebuild) failedWake() {
-	if r.Cell.Instance == nil {
-		return
-	}
-	r.Cell.Instance = clone(r.Cell.Instance)
-	r.Cell.Instance.Revision++
-}
-
 // applyRepinned applies one input with another version than history did. Timers that only this
 // version has fire before a later input. A timer that both versions have fires at its row of
 // history, however late: elsewhere, the inputs between would be decided differently.
@@ -337,10 +327,15 @@ func (r *rebuild) fire(d Decider, horizon time.Time) {
 	for range maxWakes {
 		cell, trs := d.Wake(r.Cell, time.Time{}, horizon)
 		r.take(cell, trs)
-		if !slices.ContainsFunc(trs, func(t edda.Transition) bool { return t.Fate != "" }) {
+		if !fired(trs) {
 			return
 		}
 	}
+}
+
+// fired reports whether a wake applied an event.
+func fired(trs []edda.Transition) bool {
+	return slices.ContainsFunc(trs, func(t edda.Transition) bool { return t.Fate != "" })
 }
 
 func (r *rebuild) take(cell edda.Cell, trs []edda.Transition) {
@@ -360,7 +355,7 @@ func Continue(cell edda.Cell, d Decider, versions []int, events []edda.Event) (e
 	for _, ev := range events {
 		for range maxWakes {
 			next, trs := d.Wake(cell, time.Time{}, ev.Time.Add(-1))
-			if !slices.ContainsFunc(trs, func(t edda.Transition) bool { return t.Fate != "" }) {
+			if !fired(trs) {
 				break
 			}
 			cell, out = next, append(out, trs...)
@@ -376,7 +371,14 @@ func Continue(cell edda.Cell, d Decider, versions []int, events []edda.Event) (e
 // the version stays, the expiries of parked events are taken as well.
 func Adopt(built, stored edda.Cell, repinned bool) edda.Cell {
 	if !repinned {
-		built.Parked = adoptExpiry(built.Parked, stored.Parked)
+		built.Parked = slices.Clone(built.Parked)
+		for i := range built.Parked {
+			for _, e := range stored.Parked {
+				if p := &built.Parked[i]; e.N == p.N && e.Event.ID == p.Event.ID {
+					p.Expires = e.Expires
+				}
+			}
+		}
 	}
 	if built.Instance == nil {
 		return built
@@ -389,18 +391,6 @@ func Adopt(built, stored edda.Cell, repinned bool) edda.Cell {
 	built.Instance.Armed = stored.Instance.Armed
 	if built.Instance.Generation == stored.Instance.Generation {
 		adoptSkips(built.Instance.Timers, stored.Instance.Timers)
-	}
-	return built
-}
-
-func adoptExpiry(built, stored []edda.Entry) []edda.Entry {
-	built = slices.Clone(built)
-	for i := range built {
-		for _, e := range stored {
-			if e.N == built[i].N && e.Event.ID == built[i].Event.ID {
-				built[i].Expires = e.Expires
-			}
-		}
 	}
 	return built
 }

@@ -7,7 +7,7 @@ import (
 	"edda"
 )
 
-// original rebuilds a key beside the repinned one, with the versions that decided then. Its cell is
+// original rebuilds a key in step with the repinned one, with the versions that decided then. Its cell is
 // the key as it was before the current row. A busy or stopped process fires due timers late, after
 // events that were stored later than they were due. A timer that is pending here had not fired yet.
 type original struct {

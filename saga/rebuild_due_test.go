@@ -103,8 +103,8 @@ func TestLateTimerDerivesTheSameCommandID(t *testing.T) {
 	}
 }
 
-// An event that waited longer than its park: was applied all the same, because no wake came before
-// its instance started.
+// An event that waited longer than its park: is applied all the same, if its instance started before
+// a wake.
 func TestEventUnparkedAfterItsExpiryIsUnparkedAgain(t *testing.T) {
 	set := setOf(t, strings.Replace(lateSaga, "Step: {", "Step: {park: 1m, ", 1))
 	payload := json.RawMessage(`{"id":"K"}`)

@@ -73,11 +73,11 @@ func (a *application) redrive(ev edda.Event, want edda.Redrive) {
 	}
 	a.add(tr)
 	if a.appliedSince(inner, want) {
-		a.add(edda.Transition{Event: inner, Fate: edda.FateDuplicate, Outputs: []edda.Output{{Word: "duplicate", Name: nameOf(inner)}}})
+		a.unchanged(inner, edda.FateDuplicate, "duplicate")
 		return
 	}
 	n := len(a.out)
-	a.applyAgain(inner)
+	a.tryOrNewer(retried{event: inner})
 	for _, t := range a.out[n:] {
 		want.KeepCut(t.Dead)
 	}
@@ -90,23 +90,13 @@ func (a *application) redrive(ev edda.Event, want edda.Redrive) {
 // was applied. An event that the instance gave up is remembered without being applied. One that
 // was given up before there was an instance is not remembered.
 func (a *application) appliedSince(ev edda.Event, letter edda.Redrive) bool {
-	same := func(e edda.Entry) bool { return e.Event.ID == ev.ID }
-	if slices.ContainsFunc(a.cell.Parked, same) || slices.ContainsFunc(a.cell.Held, same) {
+	if a.queued(ev) {
 		return true
 	}
 	if !letter.Unseen && (letter.Reason == edda.DeadPoison || letter.Reason == edda.DeadVersion) {
 		return false
 	}
 	return a.cell.Instance != nil && slices.Contains(a.cell.Instance.Recent, ev.ID)
-}
-
-// applyAgain applies the event of a dead letter. If it fails and the instance can continue with a
-// newer text of the saga, that text is tried.
-func (a *application) applyAgain(ev edda.Event) { a.tryOrNewer(retried{event: ev}) }
-
-// retryUndo evaluates an undo again that could not be evaluated, likewise with a newer text.
-func (a *application) retryUndo(ev edda.Event, of string) {
-	a.tryOrNewer(retried{event: ev, undoOf: of})
 }
 
 // retried is what is tried again: the event of a dead letter, or the undo of a command. It is a
@@ -127,7 +117,8 @@ func (a *application) try(w retried) bool {
 	return !slices.ContainsFunc(a.cell.Instance.Undos, func(u edda.Undo) bool { return notSent(u) && u.Frame.Command == w.undoOf })
 }
 
-// tryOrNewer tries with the instance's own text, and if that fails with the newer text.
+// tryOrNewer tries with the instance's own text. If that fails and the instance can continue with a
+// newer text of the saga, it tries that.
 func (a *application) tryOrNewer(w retried) {
 	before, n := *a, len(a.out)
 	before.out = slices.Clip(a.out)

@@ -42,7 +42,7 @@ func stuckLine(t *testing.T) (*line, *Program) {
 	return l, first
 }
 
-func TestARedriveGoesOnWithTheMendedTextWhereItFits(t *testing.T) {
+func TestARedriveUsesTheMendedTextIfTheInstanceFits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		changes []string
 		moves   bool
@@ -75,7 +75,7 @@ func TestARedriveGoesOnWithTheMendedTextWhereItFits(t *testing.T) {
 	}
 }
 
-func TestARedriveStaysOnItsVersionWhereThatWillDo(t *testing.T) {
+func TestARedriveKeepsItsVersionIfThatSucceeds(t *testing.T) {
 	l, first := stuckLine(t)
 	l.set = setWith(t, []*Program{fixed(t)}, []*Program{first})
 	payload, err := json.Marshal(edda.Redrive{DeadLetter: l.cell.Held[0].DeadLetter, Data: json.RawMessage(`{"amount":1}`)})
@@ -107,9 +107,9 @@ func TestSkipOfAHeldKeyIsDrop(t *testing.T) {
 	}
 }
 
-// TestAStartThatWasGivenUpIsRedrivenOnce: no instance exists that could remember the first verb,
+// TestADroppedStartIsRedrivenOnce: no instance exists that could remember the first verb,
 // and the event itself was given up before.
-func TestAStartThatWasGivenUpIsRedrivenOnce(t *testing.T) {
+func TestADroppedStartIsRedrivenOnce(t *testing.T) {
 	text := "saga: counter\nversion: 1\nkey: event.k\nstate: {n: 0}\non: {Begin: {start: true, on_poison: skip, set: {n: \"=state.n + event.amount\"}}}\n"
 	l := newLine(t, setWith(t, []*Program{compiled(t, text, Options{})}, nil), "counter")
 	out := l.give(edda.Event{Kind: edda.KindEvent, Type: "Begin", Payload: json.RawMessage(`{"k":"K"}`)})

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"cmp"
 	"slices"
 
 	"edda"
@@ -35,14 +36,6 @@ type routing struct {
 
 func routingOf(ev edda.Event) *routing { return &routing{ev: ev, payload: &decoded{raw: ev.Payload}} }
 
-// first gives the decoded payload to the first target.
-func (in *routing) first(targets []Target) []Target {
-	if len(targets) > 0 && targets[0].Dead == nil {
-		targets[0].payload = in.payload
-	}
-	return targets
-}
-
 // Route returns the targets of an event, one for each saga and key. Without a target the event is
 // ignored.
 func (s *Set) Route(ev edda.Event) []Target {
@@ -51,24 +44,21 @@ func (s *Set) Route(ev edda.Event) []Target {
 		return []Target{{Key: ev.Key, Dead: deadLetter(ev, ev.Key, ev.Malformed, ev.Error)}}
 	case ev.Kind == edda.KindEvent:
 		return s.routeEvent(ev)
+	}
+	newest := s.Newest(ev.Key.Saga)
+	switch { // the other kinds name their saga, and all but schedules their instance
+	case ev.Kind == edda.KindSchedule && newest == nil:
+		return nil
 	case ev.Kind == edda.KindSchedule:
-		return s.routeSchedule(ev)
-	}
-	return s.routeAddressed(ev)
-}
-
-// routeAddressed routes events that name their instance.
-func (s *Set) routeAddressed(ev edda.Event) []Target {
-	if ev.Kind == edda.KindOperator && isRelease(ev) && (s.Newest(ev.Key.Saga) == nil || ev.Key.Correlation == "") {
+		return routeSaga([]*Program{newest}, routingOf(ev))
+	case ev.Kind == edda.KindOperator && isRelease(ev) && (newest == nil || ev.Key.Correlation == ""):
 		return s.routeRedriven(ev)
+	case newest != nil:
+		return []Target{{Key: ev.Key, Versions: s.allVersions(ev.Key.Saga)}}
+	case ev.Kind == edda.KindResult:
+		return nil
 	}
-	if s.Newest(ev.Key.Saga) == nil {
-		if ev.Kind == edda.KindResult {
-			return nil
-		}
-		return []Target{{Key: ev.Key, Dead: deadLetter(ev, ev.Key, edda.DeadNoInstance, "no saga "+ev.Key.Saga+" is loaded")}}
-	}
-	return []Target{{Key: ev.Key, Versions: s.allVersions(ev.Key.Saga)}}
+	return []Target{{Key: ev.Key, Dead: deadLetter(ev, ev.Key, edda.DeadNoInstance, "no saga "+ev.Key.Saga+" is loaded")}}
 }
 
 // routeRedriven finds the key of a dead letter that had none. It asks only its saga, because other
@@ -99,16 +89,10 @@ func (s *Set) routeEvent(ev edda.Event) []Target {
 			out = append(out, targets...)
 		}
 	}
-	return in.first(out)
-}
-
-func (s *Set) routeSchedule(ev edda.Event) []Target {
-	p := s.Newest(ev.Key.Saga)
-	if p == nil {
-		return nil
+	if len(out) > 0 && out[0].Dead == nil {
+		out[0].payload = in.payload
 	}
-	in := routingOf(ev)
-	return routeSaga([]*Program{p}, in)
+	return out
 }
 
 // routeSaga asks every version of one saga for its key and groups the results.
@@ -127,24 +111,18 @@ func routeSaga(versions []*Program, in *routing) []Target {
 			}
 			continue
 		}
-		out = addTarget(out, keyOf(p, in.ev.Tenant, correlation), p.Version())
+		k := keyOf(p, in.ev.Tenant, correlation)
+		i := slices.IndexFunc(out, func(t Target) bool { return t.Key == k })
+		if i < 0 {
+			out = append(out, Target{Key: k, Versions: []int{p.Version()}})
+		} else if !slices.Contains(out[i].Versions, p.Version()) {
+			out[i].Versions = append(out[i].Versions, p.Version())
+		}
 	}
 	if len(out) == 0 && dead != nil {
 		out = append(out, Target{Key: dead.Key, Dead: dead})
 	}
 	return out
-}
-
-func addTarget(out []Target, k edda.Key, version int) []Target {
-	for i := range out {
-		if out[i].Key == k {
-			if !slices.Contains(out[i].Versions, version) {
-				out[i].Versions = append(out[i].Versions, version)
-			}
-			return out
-		}
-	}
-	return append(out, Target{Key: k, Versions: []int{version}})
 }
 
 // match lists the handlers that an event triggers: Type.Name, or else Name, then each A & B in
@@ -197,10 +175,7 @@ func (h *handler) part(full, short string) string {
 
 // correlation evaluates the key for an event; no state is in scope.
 func (p *Program) correlation(h *handler, in *routing) (string, error) {
-	prog := p.key
-	if h.key != nil {
-		prog = h.key
-	}
+	prog := cmp.Or(h.key, p.key)
 	if prog == nil {
 		return in.ev.Correlation, nil
 	}
@@ -233,13 +208,10 @@ func (*routing) UUID(string) (string, bool) { return "", false }
 func (p *Program) noKey(h *handler, ev edda.Event, err error) *edda.DeadLetter {
 	d := deadLetter(ev, keyOf(p, ev.Tenant, ""), edda.DeadNoKey, "the key is null or empty")
 	d.Path = h.trigger + "/key"
-	if h.key == nil && p.key == nil {
+	prog := cmp.Or(h.key, p.key)
+	if prog == nil {
 		d.Error = "the event has no correlation_id, and the saga has no key:"
 		return d
-	}
-	prog := p.key
-	if h.key != nil {
-		prog = h.key
 	}
 	d.Source, d.Inputs = prog.Source(), bounded(string(ev.Payload))
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -21,22 +20,22 @@ const maxShown = 4 << 10
 type run struct {
 	p    *Program
 	key  edda.Key
-	made *edda.Transition // what the run fills in
-	ev   *edda.Event      // the event of the transition
+	tr   *edda.Transition // filled by the run
+	ev   *edda.Event      // of the transition
 	now  time.Time
 	in   *edda.Instance // a copy that the run may change
 	path string         // of the handler or action under way, for errors
 
-	given     decoded  // the payload
-	told      decoded  // what became of a step
+	payload   decoded  // of the event
+	settled   decoded  // the data of a step's outcome
 	before    document // the state at the start
 	state     *document
-	stateSet  bool // state differs from in.State
-	event     *decoded
-	guarded   int
+	stateSet  bool      // a set or an unset has run
+	event     *decoded  // what expressions see as event
+	guarded   int       // handlers whose conditions were false
 	emitted   []string  // ids of the steps and groups of this transition
 	runs      []string  // the paths that ran, one entry for each time
-	usual     [5]string // the room that runs and emitted begin with
+	buffer    [5]string // the first memory of runs and emitted: few transitions need more
 	actions   int
 	budget    expression.Budget
 	isLate    bool // the trigger came too late
@@ -67,12 +66,12 @@ func bounded(s string) string {
 }
 
 // newRun starts a transition, which has only its event yet, on an instance that it may change.
-func newRun(p *Program, in *edda.Instance, made *edda.Transition) *run {
-	ev := &made.Event
-	r := &run{p: p, key: in.Key, made: made, ev: ev, in: in}
-	r.runs, r.emitted = r.usual[:0:3], r.usual[3:3]
-	r.given, r.before = decoded{raw: ev.Payload}, document{decoded{raw: in.State}}
-	r.event, r.state = &r.given, &r.before
+func newRun(p *Program, in *edda.Instance, tr *edda.Transition) *run {
+	ev := &tr.Event
+	r := &run{p: p, key: in.Key, tr: tr, ev: ev, in: in}
+	r.runs, r.emitted = r.buffer[:0:3], r.buffer[3:3]
+	r.payload, r.before = decoded{raw: ev.Payload}, document{decoded{raw: in.State}}
+	r.event, r.state = &r.payload, &r.before
 	r.budget = expression.NewBudget(p.o.MaxEvaluation)
 	r.now = clockMillis(ev.Time)
 	if r.now.Before(in.Updated) {
@@ -83,15 +82,46 @@ func newRun(p *Program, in *edda.Instance, made *edda.Transition) *run {
 	return r
 }
 
-// execute runs the whole transition.
+// execute runs the whole transition: it checks the payload, calls do, checks the limits and
+// completes the transition.
 func (r *run) execute(do func(*run) error) error {
-	if err := r.checkPayload(); err != nil {
-		return err
+	// An event or a signal is decoded by its expressions. Any other payload is stored as it came, and
+	// one that can never be read is refused: a result that is nested too deep has no undo.
+	if r.ev.Kind != edda.KindEvent && r.ev.Kind != edda.KindSignal && !r.event.done {
+		if err := jsonvalue.Check(r.ev.Payload); err != nil {
+			return r.poison("payload: %v", err)
+		}
 	}
 	if err := do(r); err != nil {
 		return err
 	}
-	return r.finish()
+	if err := r.spend(0); err != nil { // the budget may have run out where a failure is not poison
+		return err
+	}
+	if err := r.saveState(); err != nil {
+		return err
+	}
+	fate := edda.FateHandled
+	switch ran := len(r.tr.Handlers) > 0; {
+	case r.isLate && !ran:
+		fate = edda.FateLate
+	case r.guarded > 0 && !ran:
+		fate = edda.FateGuarded
+	}
+	// The event is a duplicate from now on. A late result is not: a late timer or a restored store may
+	// still send its command, and then the result is needed.
+	if r.ev.Kind != edda.KindTimer && (r.ev.Kind != edda.KindResult || fate != edda.FateLate) {
+		r.in.Recent = remembered(r.in.Recent, r.ev.ID)
+	}
+	// The results, frames and timers of an instance grow with every round of a loop. While it ends it
+	// may have any size, because its steps must be undone.
+	if r.running() && !r.unbounded {
+		if n := r.in.Size(); n > r.p.o.MaxInstance {
+			return r.poison("the instance is about %d bytes with its steps, frames and timers, more than the limit of %d: let children do the rounds, or keep what is large outside", n, r.p.o.MaxInstance)
+		}
+	}
+	r.tr.Key, r.tr.Fate, r.tr.Instance = r.key, fate, r.in
+	return nil
 }
 
 // evaluation is the budget for expressions and their values; nil while the instance ends.
@@ -106,28 +136,6 @@ func (r *run) evaluation() *expression.Budget {
 func (r *run) spend(steps int) error {
 	if b := r.evaluation(); !b.Spend(steps) {
 		return r.poison("what this event sets off is too much: what its expressions do and give passed the budget of %d steps: let several events or a child do it, or keep what is large outside", b.Of())
-	}
-	return nil
-}
-
-// usePayload takes a decoded payload from the router.
-func (r *run) usePayload(payload *decoded) {
-	if payload != nil && payload.is(r.ev.Payload) {
-		r.event = payload
-	}
-}
-
-// checkPayload refuses a payload that would be stored as it came and could never be read: a result
-// that is nested too deep would make its undo impossible.
-func (r *run) checkPayload() error {
-	if r.ev.Kind == edda.KindEvent || r.ev.Kind == edda.KindSignal {
-		return nil // its expressions decode it in this transition
-	}
-	if r.event.done {
-		return nil
-	}
-	if err := jsonvalue.Check(r.ev.Payload); err != nil {
-		return r.poison("payload: %v", err)
 	}
 	return nil
 }
@@ -175,13 +183,6 @@ func (p *Program) fresh(key edda.Key, ev edda.Event, prev *edda.Instance) *edda.
 	return in
 }
 
-// begin arms the deadline of a new instance, before any other timer.
-func (r *run) begin() {
-	if d := r.p.m.Deadline; d != nil {
-		r.in.Timers = append(r.in.Timers, edda.Timer{Name: deadlineName, Due: r.now.Add(d.D), Order: r.ordinal(), Deadline: true})
-	}
-}
-
 const deadlineName = "deadline"
 
 func (r *run) ordinal() int {
@@ -193,14 +194,9 @@ func (r *run) view() view {
 	return view{state: r.state, steps: r.in.Steps, groups: r.in.Groups}
 }
 
-// snapshot returns a view that later changes of the run do not affect.
-func (r *run) snapshot() view {
-	return view{state: r.state, steps: slices.Clone(r.in.Steps), groups: slices.Clone(r.in.Groups)}
-}
-
 func (r *run) running() bool { return r.in.Status == edda.StatusRunning }
 
-func (r *run) output(o edda.Output) { r.made.Outputs = append(r.made.Outputs, o) }
+func (r *run) output(o edda.Output) { r.tr.Outputs = append(r.tr.Outputs, o) }
 
 // id derives the id of what a path of this transition emits. It has the time of the trigger and
 // not of the instance, because that depends on what was applied before. A restored store takes the
@@ -209,8 +205,6 @@ func (r *run) id(path string) string {
 	return commandID(r.key, r.in.Generation, r.ev.ID, clockMillis(r.ev.Time), path)
 }
 
-func (r *run) uuid(name string) string { return r.id("uuid/" + r.path + "/" + name) }
-
 // send queues work and adds the fields that all work has.
 func (r *run) send(w edda.Work) {
 	w.From, w.Time = r.key, r.now
@@ -218,7 +212,7 @@ func (r *run) send(w edda.Work) {
 	if w.Trace == "" {
 		w.Trace = r.in.Trace
 	}
-	r.made.Work = append(r.made.Work, w)
+	r.tr.Work = append(r.tr.Work, w)
 }
 
 func (r *run) correlation() string {
@@ -231,9 +225,7 @@ func (r *run) correlation() string {
 	return r.key.Correlation
 }
 
-// meta is what expressions see of the trigger.
-func (r *run) meta() any { return metaOf(*r.ev) }
-
+// metaOf returns the fields of the trigger that expressions see as meta.
 func metaOf(ev edda.Event) map[string]any {
 	at := ev.Timestamp
 	if at.IsZero() {
@@ -252,13 +244,6 @@ func orNil(s string) any {
 		return nil
 	}
 	return s
-}
-
-func (r *run) sagaValue() any {
-	return map[string]any{
-		"name": r.p.Saga(), "status": string(r.in.Status), "reason": orNil(r.in.Reason),
-		"gen": r.in.Generation, "version": r.in.Version,
-	}
 }
 
 // seen has the parts of A & B, by their names with and without the aggregate's type.
@@ -280,32 +265,7 @@ func (r *run) seen() (any, error) {
 	return out, nil
 }
 
-// finish checks the limits and completes the transition.
-func (r *run) finish() error {
-	if err := r.spend(0); err != nil { // the budget may have run out where a failure is not poison
-		return err
-	}
-	if err := r.saveState(); err != nil {
-		return err
-	}
-	r.remember()
-	if err := r.checkSize(); err != nil {
-		return err
-	}
-	r.made.Key, r.made.Fate, r.made.Instance = r.key, r.fate(), r.in
-	return nil
-}
-
-func (r *run) fate() edda.Fate {
-	switch {
-	case r.isLate && len(r.made.Handlers) == 0:
-		return edda.FateLate
-	case r.guarded > 0 && len(r.made.Handlers) == 0:
-		return edda.FateGuarded
-	}
-	return edda.FateHandled
-}
-
+// saveState encodes a changed state and checks its size and its schema.
 func (r *run) saveState() error {
 	if !r.stateSet {
 		return nil
@@ -317,32 +277,17 @@ func (r *run) saveState() error {
 	if len(raw) > r.p.o.MaxState && !r.unbounded {
 		return r.poison("state is %d bytes, more than the limit of %d: keep what is large outside and refer to it", len(raw), r.p.o.MaxState)
 	}
-	if err := r.checkState(); err != nil && !r.unbounded {
-		return r.poison("state violates its schema: %v", err)
+	if r.p.schema != nil && !r.unbounded {
+		state, err := r.state.object()
+		if err == nil {
+			err = validate(r.p.schema, state)
+		}
+		if err != nil {
+			return r.poison("state violates its schema: %v", err)
+		}
 	}
 	r.in.State = raw
 	return nil
-}
-
-func (r *run) checkState() error {
-	if r.p.schema == nil {
-		return nil
-	}
-	state, err := r.state.object()
-	if err != nil {
-		return err
-	}
-	return validate(r.p.schema, state)
-}
-
-// remember marks the event as handled, so that it is a duplicate from now on. A late result is not
-// marked: a late timer or a restored store may still send its command, and then the result is
-// needed.
-func (r *run) remember() {
-	if r.ev.Kind == edda.KindTimer || r.ev.Kind == edda.KindResult && r.fate() == edda.FateLate {
-		return
-	}
-	r.in.Recent = remembered(r.in.Recent, r.ev.ID)
 }
 
 // remembered returns a new list, because instances of a key share Recent.
@@ -359,8 +304,4 @@ func (r *run) step(id string) *edda.Step {
 		}
 	}
 	return nil
-}
-
-func sortByIndex(steps []edda.Step) {
-	sort.SliceStable(steps, func(i, j int) bool { return steps[i].Index < steps[j].Index })
 }

@@ -77,17 +77,13 @@ func (p *Program) runTest(t *manifests.Test) ([]byte, string) {
 			return w.trace(), fmt.Sprintf("step %d (%s): %v", i+1, describeStep(step), err)
 		}
 		if diff := compareOutputs(step, outs); diff != "" {
-			return w.trace(), fmt.Sprintf("step %d (%s):\n%s%s", i+1, describeStep(step), diff, w.why())
+			if len(w.errors) > 0 {
+				diff += "  because: " + strings.Join(w.errors, "\n           ") + "\n"
+			}
+			return w.trace(), fmt.Sprintf("step %d (%s):\n%s", i+1, describeStep(step), diff)
 		}
 	}
 	return w.trace(), w.compareEnd(t.End)
-}
-
-func (w *tester) why() string {
-	if len(w.errors) == 0 {
-		return ""
-	}
-	return "  because: " + strings.Join(w.errors, "\n           ") + "\n"
 }
 
 // trace encodes everything that came out.
@@ -160,46 +156,33 @@ func (w *tester) event(s *manifests.TestStep) (edda.Event, error) {
 	w.n++
 	w.seq++
 	ev := edda.Event{
-		ID: s.ID, Tenant: testTenant, Time: w.now, Stream: "TEST", Seq: w.seq,
+		ID: cmp.Or(s.ID, fmt.Sprintf("test-%d", w.n)), Tenant: cmp.Or(s.Tenant, testTenant), Time: w.now, Stream: "TEST", Seq: w.seq,
 		AggregateType: s.AggregateType, AggregateID: s.AggregateID, Version: s.Version, Correlation: s.Correlation, By: s.By,
-	}
-	if s.Tenant != "" {
-		ev.Tenant = s.Tenant
-	}
-	if ev.ID == "" {
-		ev.ID = fmt.Sprintf("test-%d", w.n)
 	}
 	var err error
 	if ev.Payload, err = encode(s.Data); err != nil {
 		return ev, err
 	}
-	if s.Input == "event" {
-		w.eventStep(&ev, s)
-		return ev, nil
-	}
-	return w.addressed(ev, s)
-}
-
-func (w *tester) eventStep(ev *edda.Event, s *manifests.TestStep) {
-	if s.AggregateType == "schedule" && w.p.plain["schedule."+s.Name] != nil {
+	switch {
+	case s.Input != "event":
+		return w.addressed(ev, s)
+	case s.AggregateType == "schedule" && w.p.plain["schedule."+s.Name] != nil:
 		ev.Kind, ev.Type, ev.AggregateType = edda.KindSchedule, s.Name, ""
-		ev.Key = edda.Key{Tenant: ev.Tenant, Saga: w.p.Saga()}
-		return
+		ev.Key = keyOf(w.p, ev.Tenant, "")
+		return ev, nil
 	}
 	ev.Kind, ev.Type = edda.KindEvent, s.Name
 	if aggregate, name, ok := cutLast(s.Name, "."); ok {
-		ev.Type = name
-		if ev.AggregateType == "" {
-			ev.AggregateType = aggregate
-		}
+		ev.Type, ev.AggregateType = name, cmp.Or(ev.AggregateType, aggregate)
 	}
+	return ev, nil
 }
 
 // addressed completes an event for one instance: the first, or the one that the step names.
 func (w *tester) addressed(ev edda.Event, s *manifests.TestStep) (edda.Event, error) {
 	ev.Key = w.first
 	if s.Key != "" {
-		ev.Key = edda.Key{Tenant: ev.Tenant, Saga: w.p.Saga(), Correlation: s.Key}
+		ev.Key = keyOf(w.p, ev.Tenant, s.Key)
 	}
 	if ev.Key == (edda.Key{}) {
 		return ev, fmt.Errorf("there is no instance yet: begin the test with an event, or name the instance with key")
@@ -289,15 +272,15 @@ func (w *tester) rejectable(in *edda.Instance, name string) string {
 }
 
 func stepNames(in *edda.Instance) []string {
-	out := []string{"none"}
+	var out []string
 	for _, s := range in.Steps {
 		out = append(out, s.ID)
 	}
 	for _, u := range in.Undos {
 		out = append(out, u.Step)
 	}
-	if len(out) > 1 {
-		out = out[1:]
+	if len(out) == 0 {
+		return []string{"none"}
 	}
 	return out
 }
@@ -375,16 +358,9 @@ func (w *tester) nextSchedule(to time.Time) (time.Time, func() []edda.Output) {
 			}
 			best, fire = at, func() []edda.Output {
 				w.fired[id] = at
-				return w.give(w.set.ScheduleEvent(spec.Saga, spec.Name, tenantOr(tenant), at))
+				return w.give(w.set.ScheduleEvent(spec.Saga, spec.Name, cmp.Or(tenant, testTenant), at))
 			}
 		}
 	}
 	return best, fire
-}
-
-func tenantOr(tenant string) string {
-	if tenant == "" {
-		return testTenant
-	}
-	return tenant
 }

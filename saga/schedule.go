@@ -31,9 +31,6 @@ func (s *Set) Schedules() []ScheduleSpec {
 			if len(spec.Tenants) == 0 {
 				spec.Tenants = []string{""}
 			}
-			if spec.Catchup == "" {
-				spec.Catchup = "last"
-			}
 			out = append(out, spec)
 		}
 	}
@@ -57,14 +54,10 @@ func (s *Set) NextSchedule(saga, name string, t time.Time) time.Time {
 	if p == nil {
 		return time.Time{}
 	}
-	return nextSchedule(sc, t)
-}
-
-func nextSchedule(sc manifests.Schedule, t time.Time) time.Time {
 	if sc.Every != nil {
 		return t.UTC().Truncate(sc.Every.D).Add(sc.Every.D)
 	}
-	zone, err := zoneOf(sc.Zone)
+	zone, err := time.LoadLocation(sc.Zone)
 	if err != nil {
 		return time.Time{}
 	}
@@ -75,22 +68,14 @@ func nextSchedule(sc manifests.Schedule, t time.Time) time.Time {
 	return next.UTC()
 }
 
-func zoneOf(name string) (*time.Location, error) {
-	if name == "" {
-		return time.UTC, nil
-	}
-	return time.LoadLocation(name)
-}
-
 // ScheduleEvent makes the event of a due schedule. Its id is derived, so that a restart starts
 // nothing twice.
 func (s *Set) ScheduleEvent(saga, name, tenant string, due time.Time) edda.Event {
 	payload := map[string]any{}
 	if sc, _ := s.schedule(saga, name); sc.With != nil {
-		if with, _ := sc.With.Const(); with != nil {
-			if fields, ok := deepCopy(with).(map[string]any); ok {
-				payload = fields
-			}
+		with, _ := sc.With.Const() // a new value each time
+		if fields, ok := with.(map[string]any); ok {
+			payload = fields
 		}
 	}
 	payload["name"], payload["due"] = name, edda.FormatTime(due)

@@ -52,11 +52,11 @@ func (e schemaError) Error() string { return e.text }
 // the errors.
 func oneLine(err error) string {
 	lines := strings.Split(err.Error(), "\n")
-	var told []string
+	var leaves []string
 	for _, line := range lines[min(1, len(lines)-1):] {
 		if !strings.HasSuffix(line, "Of' failed") {
-			told = append(told, strings.TrimLeft(line, "- "))
+			leaves = append(leaves, strings.TrimLeft(line, "- "))
 		}
 	}
-	return strings.Join(told, "; ")
+	return strings.Join(leaves, "; ")
 }

@@ -59,15 +59,17 @@ type decoded struct {
 func (d *decoded) is(raw json.RawMessage) bool { return bytes.Equal(d.raw, raw) }
 
 func (d *decoded) value() (any, error) {
-	if d == nil || d.done {
-		return d.get(), nil
+	if d == nil {
+		return nil, nil
 	}
-	v, err := jsonvalue.Decode(d.raw)
-	if err != nil {
-		return nil, err
+	if !d.done {
+		v, err := jsonvalue.Decode(d.raw)
+		if err != nil {
+			return nil, err
+		}
+		d.v, d.done = v, true
 	}
-	d.v, d.done = v, true
-	return v, nil
+	return d.v, nil
 }
 
 // document is a state that is decoded on demand. It is immutable: a set makes another one.
@@ -98,13 +100,6 @@ func (d *document) bytes() (json.RawMessage, error) {
 	return jsonvalue.Encode(state)
 }
 
-func (d *decoded) get() any {
-	if d == nil {
-		return nil
-	}
-	return d.v
-}
-
 // within returns the scope with more names.
 func (sc *scope) within(vars map[string]any) *scope {
 	out := *sc
@@ -131,7 +126,9 @@ type asking struct {
 
 func (a *asking) Lazy(name string) (any, error) { return a.lookup(a.p, name) }
 
-func (a *asking) UUID(name string) (string, bool) { return a.r.uuid(name), true }
+func (a *asking) UUID(name string) (string, bool) {
+	return a.r.id("uuid/" + a.r.path + "/" + name), true
+}
 
 func (sc *scope) env(p *expression.Program) expression.Env {
 	return expression.Env{Source: &asking{sc, p}, Budget: sc.r.evaluation()}
@@ -196,23 +193,15 @@ func (sc *scope) lookup(p *expression.Program, name string) (any, error) {
 	if v, ok := sc.vars[name]; ok {
 		return v, nil
 	}
-	if v, ok, err := sc.keptValue(name); ok || err != nil {
-		return v, err
-	}
-	if sc.h != nil && sc.h.lets[name] != nil {
+	switch raw, ok, err := sc.keptBytes(name); {
+	case err != nil:
+		return nil, err
+	case ok:
+		return sc.known.of(name, raw).value()
+	case sc.isLet(name):
 		return sc.let(name)
 	}
 	return sc.base(p, name)
-}
-
-// keptValue returns a value that was stored when the handler ran.
-func (sc *scope) keptValue(name string) (any, bool, error) {
-	raw, ok, err := sc.keptBytes(name)
-	if !ok || err != nil {
-		return nil, false, err
-	}
-	v, err := sc.known.of(name, raw).value()
-	return v, true, err
 }
 
 // storedMember returns the JSON of a member of a stored value or of the stored state, if v reads
@@ -300,7 +289,7 @@ func (sc *scope) base(p *expression.Program, name string) (any, error) {
 	case "event":
 		return sc.event.value()
 	case "meta":
-		return sc.r.meta(), nil
+		return metaOf(*sc.r.ev), nil
 	case "state":
 		return sc.view().state.object()
 	case "step":
@@ -316,7 +305,11 @@ func (sc *scope) base(p *expression.Program, name string) (any, error) {
 	case "config":
 		return sc.r.p.config, nil
 	case "saga":
-		return sc.r.sagaValue(), nil
+		in := sc.r.in
+		return map[string]any{
+			"name": sc.r.p.Saga(), "status": string(in.Status), "reason": orNil(in.Reason),
+			"gen": in.Generation, "version": in.Version,
+		}, nil
 	case "now":
 		return edda.FormatTime(sc.r.now), nil
 	}
@@ -347,7 +340,12 @@ func (sc *scope) keep(needs []string) (*edda.Scope, error) {
 
 func (sc *scope) keepName(out *edda.Scope, name string) error {
 	_, isVar := sc.vars[name]
-	if !isVar && !sc.isLet(name) && name != "event" && name != "meta" && !sc.isKept(name) {
+	stored := false
+	if sc.kept != nil {
+		_, stored = sc.kept.Values[name]
+		stored = stored || sc.kept.Broken[name] != ""
+	}
+	if !isVar && !stored && !sc.isLet(name) && name != "event" && name != "meta" {
 		return nil // state, step and the like are resolved later
 	}
 	if raw, ok, err := sc.keptBytes(name); ok && err == nil && len(raw) > 0 && !isVar {
@@ -386,14 +384,6 @@ func keepBytes(out *edda.Scope, name string, raw json.RawMessage) {
 
 func (sc *scope) isLet(name string) bool { return sc.h != nil && sc.h.lets[name] != nil }
 
-func (sc *scope) isKept(name string) bool {
-	if sc.kept == nil {
-		return false
-	}
-	_, ok := sc.kept.Values[name]
-	return ok || sc.kept.Broken[name] != ""
-}
-
 // resume returns the scope of a part that runs later than its handler.
 func (r *run) resume(kept *edda.Scope) *scope {
 	sc := &scope{r: r, kept: kept, known: &knownValues{}}
@@ -401,15 +391,11 @@ func (r *run) resume(kept *edda.Scope) *scope {
 		sc.kept = &edda.Scope{}
 		return sc
 	}
-	sc.h = r.p.handlerNamed(kept.Handler)
-	return sc
-}
-
-func (p *Program) handlerNamed(trigger string) *handler {
-	for _, h := range p.handlers {
-		if h.trigger == trigger {
-			return h
+	for _, h := range r.p.handlers {
+		if h.trigger == kept.Handler {
+			sc.h = h
+			break
 		}
 	}
-	return nil
+	return sc
 }

@@ -34,7 +34,7 @@ func (r *run) runSeq(stack []edda.SeqPosition, sc *scope) error {
 			}
 			continue
 		}
-		w, err := r.act(a, sc)
+		w, err := r.act(a, sc, nil)
 		if err != nil {
 			return err
 		}
@@ -97,5 +97,3 @@ func (r *run) removeThreads(match func(edda.Thread) bool) []edda.Thread {
 	r.in.Threads = kept
 	return taken
 }
-
-func (r *run) dropThreads(match func(edda.Thread) bool) { r.removeThreads(match) }

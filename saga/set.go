@@ -1,10 +1,10 @@
 package saga
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 
 	"edda"
 )
@@ -26,7 +26,7 @@ func NewSet(programs ...*Program) (*Set, error) {
 }
 
 // Keep returns a set with older programs that unfinished instances run and that are not loaded any
-// more. No new instance starts on them, whatever their version.
+// more. No new instance starts on them.
 func (s *Set) Keep(programs ...*Program) (*Set, error) {
 	out, err := s.add(programs)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Set) Keep(programs ...*Program) (*Set, error) {
 
 // add returns the set with more programs after its own.
 func (s *Set) add(programs []*Program) (*Set, error) {
-	out := &Set{versions: map[string][]*Program{}, ended: map[string]bool{}}
+	out := &Set{versions: map[string][]*Program{}, numbers: map[string][]int{}, ended: map[string]bool{}}
 	for _, p := range programs {
 		list := slices.Concat(out.versions[p.Saga()], s.versions[p.Saga()])
 		for _, other := range list {
@@ -51,22 +51,16 @@ func (s *Set) add(programs []*Program) (*Set, error) {
 		out.versions[p.Saga()] = append(out.versions[p.Saga()], p)
 	}
 	for _, list := range out.versions {
-		sort.SliceStable(list, func(i, j int) bool { return list[i].Version() > list[j].Version() })
+		slices.SortStableFunc(list, func(a, b *Program) int { return cmp.Compare(b.Version(), a.Version()) })
 	}
 	for name, list := range s.versions {
 		out.versions[name] = slices.Concat(list, out.versions[name])
 	}
 	out.names = slices.Sorted(maps.Keys(out.versions))
-	out.index()
-	return out, nil
-}
-
-// index computes what every event looks up.
-func (s *Set) index() {
-	s.numbers = map[string][]int{}
-	for _, p := range s.Programs() {
-		s.numbers[p.Saga()] = append(s.numbers[p.Saga()], p.Version())
+	for _, p := range out.Programs() {
+		out.numbers[p.Saga()] = append(out.numbers[p.Saga()], p.Version())
 	}
+	return out, nil
 }
 
 // Starts returns the version that new instances start on; nil if all versions are kept ones.

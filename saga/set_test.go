@@ -37,9 +37,9 @@ func (l *line) placed() []edda.Transition {
 	return l.give(edda.Event{Kind: edda.KindEvent, Type: "Placed", Correlation: "K"})
 }
 
-// TestInstancesWentOnStartingOnTheVersionThatWasRolledBack as long as one of
+// TestNoInstanceStartsOnAVersionThatWasRolledBack as long as one of
 // them was unfinished.
-func TestInstancesWentOnStartingOnTheVersionThatWasRolledBack(t *testing.T) {
+func TestNoInstanceStartsOnAVersionThatWasRolledBack(t *testing.T) {
 	old := newLine(t, setWith(t, []*Program{versionOf(t, 3)}, nil), "order")
 	old.placed()
 	set := setWith(t, []*Program{versionOf(t, 2)}, []*Program{versionOf(t, 3)})
@@ -54,8 +54,8 @@ func TestInstancesWentOnStartingOnTheVersionThatWasRolledBack(t *testing.T) {
 	}
 }
 
-// TestASagaThatWasTakenAwayWentOnStarting as long as one instance was unfinished.
-func TestASagaThatWasTakenAwayWentOnStarting(t *testing.T) {
+// TestNoInstanceStartsOfARemovedSaga as long as one instance was unfinished.
+func TestNoInstanceStartsOfARemovedSaga(t *testing.T) {
 	set := setWith(t, nil, []*Program{versionOf(t, 1)})
 	l := newLine(t, set, "order")
 	for _, out := range [][]edda.Transition{l.placed(), l.give(edda.Event{Kind: edda.KindEvent, Type: "Paid", Correlation: "K"})} {

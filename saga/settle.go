@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -32,9 +33,9 @@ func outcomeOf(ev edda.Event) outcome {
 // result applies the outcome of an effect, a child or a rejected command. It finds the step by the
 // command id.
 func (r *run) result(commandID string, o outcome) error {
-	r.made.Settled = append(r.made.Settled, commandID)
-	r.told = decoded{raw: o.data}
-	r.event = &r.told
+	r.tr.Settled = append(r.tr.Settled, commandID)
+	r.settled = decoded{raw: o.data}
+	r.event = &r.settled
 	for _, s := range r.in.Older { // before Steps, because a cancelled step is in both
 		if s.Command == commandID {
 			return r.olderResult(s, o)
@@ -51,16 +52,8 @@ func (r *run) result(commandID string, o outcome) error {
 			return r.undoResult(i, o)
 		}
 	}
-	return r.resultWithoutStep(commandID, o)
-}
-
-// resultWithoutStep applies a result that no step waits for: a rejected command, or an answer to
-// something settled long ago.
-func (r *run) resultWithoutStep(commandID string, o outcome) error {
-	name := r.ev.Step
-	if name == "" {
-		name = r.ev.Type
-	}
+	// No step waits for it: a command was rejected, or what it is about was settled long ago.
+	name := cmp.Or(r.ev.Step, r.ev.Type)
 	if r.ev.Type != commandEffect || o.ok() {
 		r.late(name + "." + o.word)
 		return nil
@@ -83,7 +76,11 @@ func (r *run) stepResult(s *edda.Step, o outcome) error {
 	case r.in.Status.Finished() && !s.Late:
 		return r.lateResult(s, o)
 	case s.Must && !s.Late && !o.ok():
-		return r.mustFailed(s, o)
+		// A step past the point of no return never fails the saga. It stays pending for an operator
+		// and has no due time.
+		s.Error, s.Due = o.data, time.Time{}
+		r.incident(edda.Incident{Step: s.ID, Reason: o.word, Error: o.data})
+		return nil
 	}
 	return r.settleStep(s, o)
 }
@@ -117,14 +114,6 @@ func (r *run) commandRejected(s *edda.Step, o outcome) error {
 	return r.afterSettled()
 }
 
-// mustFailed keeps a must step open for an operator, because a step past the point of no return
-// never fails the saga.
-func (r *run) mustFailed(s *edda.Step, o outcome) error {
-	s.Error, s.Due = o.data, time.Time{} // it waits for an operator and has no due time
-	r.incident(edda.Incident{Step: s.ID, Reason: o.word, Error: o.data})
-	return nil
-}
-
 // settleStep records the outcome, pushes the frame, and runs what follows: the handlers of the
 // step and of its group, then the seqs that waited.
 func (r *run) settleStep(s *edda.Step, o outcome) error {
@@ -142,7 +131,9 @@ func (r *run) settleStep(s *edda.Step, o outcome) error {
 	if err := r.afterGroup(settled); err != nil {
 		return err
 	}
-	if err := r.afterSeq(settled, o); err != nil {
+	if !o.ok() { // the seqs that waited for the step end
+		r.removeThreads(func(t edda.Thread) bool { return t.Waits == settled.ID && t.Command == settled.Command })
+	} else if err := r.resumeThreads(settled.ID, settled.Command); err != nil {
 		return err
 	}
 	return r.afterSettled()
@@ -235,34 +226,19 @@ func (r *run) memberVars(s edda.Step) (map[string]any, error) {
 	return vars, nil
 }
 
-// afterGroup raises .all and continues the seqs when no member is pending.
+// afterGroup raises .all and continues the seqs when no member is pending. A handler may have
+// started another round; then it does nothing.
 func (r *run) afterGroup(s edda.Step) error {
-	if s.Group == "" || !r.isCurrent(s) || r.pendingIn(s.Group) > 0 {
+	if s.Group == "" || !r.running() && !s.Late {
 		return nil
 	}
-	if !r.running() && !s.Late {
+	if now := r.step(s.ID); now == nil || now.Command != s.Command || r.pendingIn(s.Group) > 0 {
 		return nil
 	}
 	if _, err := r.raise(s.Group+".all", nil); err != nil {
 		return err
 	}
 	return r.resumeThreads(s.Group, "")
-}
-
-// isCurrent reports whether the step's round is still the latest, because a handler may have
-// started another.
-func (r *run) isCurrent(s edda.Step) bool {
-	now := r.step(s.ID)
-	return now != nil && now.Command == s.Command
-}
-
-// afterSeq continues the seqs that waited for the step; after a failure it ends them.
-func (r *run) afterSeq(s edda.Step, o outcome) error {
-	if !o.ok() {
-		r.dropThreads(func(t edda.Thread) bool { return t.Waits == s.ID && t.Command == s.Command })
-		return nil
-	}
-	return r.resumeThreads(s.ID, s.Command)
 }
 
 // afterSettled continues undoing when the last pending step is settled.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"sort"
 	"strconv"
 
 	"edda"
@@ -38,16 +37,8 @@ func (r *run) compensate(a *action, sc *scope, _ *member) error {
 	if err != nil {
 		return err
 	}
-	r.pushFrame(edda.Frame{Step: a.undoName(), Command: r.id(r.path), Action: a.path, Scope: kept})
+	r.pushFrame(edda.Frame{Step: a.stepID(), Command: r.id(r.path), Action: a.path, Scope: kept})
 	return nil
-}
-
-// undoName is the step name of a compensate's frame.
-func (a *action) undoName() string {
-	if a.src.ID != nil {
-		return a.src.ID.Text
-	}
-	return a.src.Name.Text
 }
 
 func (r *run) actDone(a *action, sc *scope, _ *member) error {
@@ -69,10 +60,7 @@ func (r *run) actFail(a *action, sc *scope, _ *member) error {
 	if err != nil {
 		return r.poison("fail: reason %v", err)
 	}
-	if reason == "" {
-		reason = "failed"
-	}
-	return r.fail(reason)
+	return r.fail(cmp.Or(reason, "failed"))
 }
 
 // fail fails the saga: it revokes the pending steps, waits for them, then runs the frames newest
@@ -86,7 +74,7 @@ func (r *run) fail(reason string) error {
 	r.unbounded = true
 	r.in.Status, r.in.Reason = edda.StatusUndoing, reason
 	r.in.Timers = nil
-	r.dropThreads(func(t edda.Thread) bool { return !t.Late })
+	r.removeThreads(func(t edda.Thread) bool { return !t.Late })
 	r.revokePending()
 	r.returnFailedUndos()
 	return r.unwind()
@@ -104,18 +92,13 @@ func (r *run) revokePending() {
 	for i := range r.in.Older {
 		steps = append(steps, &r.in.Older[i])
 	}
-	sort.SliceStable(steps, func(i, j int) bool { return steps[i].ID < steps[j].ID })
+	slices.SortStableFunc(steps, func(a, b *edda.Step) int { return cmp.Compare(a.ID, b.ID) })
 	for _, s := range steps {
-		r.revoke(s)
+		if !s.Revoked {
+			r.output(edda.Output{Word: "revoke", Name: s.ID})
+			r.withdraw(s)
+		}
 	}
-}
-
-func (r *run) revoke(s *edda.Step) {
-	if s.Revoked {
-		return
-	}
-	r.output(edda.Output{Word: "revoke", Name: s.ID})
-	r.withdraw(s)
 }
 
 // withdraw revokes a pending step, and settles it if no outside party could answer.
@@ -171,7 +154,10 @@ func (r *run) unwind() error {
 			return r.endUndone()
 		}
 		for {
-			if err := r.undoNewest(); err != nil {
+			f := r.in.Frames[len(r.in.Frames)-1]
+			r.in.Frames = r.in.Frames[:len(r.in.Frames)-1]
+			r.in.Unwound = true
+			if err := r.undoFrame(f, edda.Undo{}); err != nil {
 				return err
 			}
 			if !r.p.m.Parallel || len(r.in.Frames) == 0 {
@@ -182,56 +168,63 @@ func (r *run) unwind() error {
 	return nil
 }
 
-func (r *run) undoNewest() error {
-	f := r.in.Frames[len(r.in.Frames)-1]
-	r.in.Frames = r.in.Frames[:len(r.in.Frames)-1]
-	r.in.Unwound = true
-	return r.undoFrame(f, edda.Undo{})
+// undoAction returns the action that undoes a frame.
+func (r *run) undoAction(f edda.Frame) (*action, error) {
+	if a := r.p.actions[f.Action]; a != nil && a.undo != nil {
+		return a.undo, nil
+	}
+	return nil, r.poison("frame of %s: the manifest has no undo at %s", f.Step, f.Action)
 }
 
-// undoFrame runs one frame; template says who asked for it. A command is undone when it is
+// undoFrame runs one frame; template has the fields of an explicit undo. A command is undone when it is
 // committed, an effect when its result says so. An undo that cannot be evaluated fails like one
 // whose call failed, because nothing is poison while an instance ends.
 func (r *run) undoFrame(f edda.Frame, template edda.Undo) error {
-	a := r.p.actions[f.Action]
-	if a == nil || a.undo == nil {
-		return r.poison("frame of %s: the manifest has no undo at %s", f.Step, f.Action)
+	a, err := r.undoAction(f)
+	if err != nil {
+		return err
 	}
-	defer r.within(r.uniquePath(a.undo.path))()
-	u, to, wanted, err := r.evaluateUndo(a.undo, f, template)
+	defer r.within(r.uniquePath(a.path))()
+	u, to, wanted, err := r.evaluateUndo(a, f, template)
 	switch {
 	case err != nil:
-		return r.undoNotSent(a.undo, f, template, err)
+		return r.undoNotSent(a, f, template, err)
 	case !wanted:
 		return r.undone(f, template)
-	case a.undo.src.Kind == verbCommand:
-		r.sendCommand(edda.Step{ID: u.Step, Name: a.undo.src.Name.Text, Command: r.undoID(u), To: to, Input: u.Input}, a.undo.src.High, f.Step)
+	case a.src.Kind == verbCommand:
+		r.sendCommand(edda.Step{ID: u.Step, Name: a.src.Name.Text, Command: r.undoID(u), To: to, Input: u.Input}, a.src.High, f.Step)
 		return r.undone(f, u)
 	}
-	r.emitUndoEffect(a.undo, u)
+	r.emitUndoEffect(a, u)
 	return nil
 }
 
-// evaluateUndo evaluates the expressions of an undo; to is the address of a command.
+// evaluateUndo evaluates the expressions of an undo; to is the address of a command. The input of
+// undo: name is the step's.
 func (r *run) evaluateUndo(a *action, f edda.Frame, u edda.Undo) (_ edda.Undo, to string, wanted bool, err error) {
-	sc, err := r.undoScope(f)
-	if err != nil {
+	vars := map[string]any{"id": f.Command}
+	if err := decodeInto(vars, map[string]json.RawMessage{"input": f.Input, "result": f.Result}); err != nil {
 		return u, "", false, err
 	}
+	sc := r.resume(f.Scope).within(vars)
 	if wanted, err = sc.isTrue(a.iff); err != nil || !wanted {
 		return u, "", false, err
 	}
 	u = undoOf(a, f, u)
 	u.Attempt++
-	if len(u.Input) == 0 {
-		if u.Input, err = r.undoInput(a, f, sc); err != nil {
+	switch {
+	case len(u.Input) > 0: // an operator gave it
+	case a.src.Short:
+		u.Input = f.Input
+	default:
+		if u.Input, err = a.with.json(sc); err != nil {
 			return u, "", false, err
 		}
 	}
 	if u.Wait, err = r.dueIn(a, sc); err != nil || a.src.Kind != verbCommand {
 		return u, "", true, err
 	}
-	to, err = r.undoTarget(a, sc)
+	to, err = r.identifier(a.to, sc, "undo: to")
 	return u, to, true, err
 }
 
@@ -244,9 +237,16 @@ func undoOf(a *action, f edda.Frame, u edda.Undo) edda.Undo {
 }
 
 // undoNotSent records a failed undo without a command. It was never sent, and a retry evaluates it
-// again.
+// again. Its error has the form of a step's error.
 func (r *run) undoNotSent(a *action, f edda.Frame, u edda.Undo, why error) error {
-	data, err := jsonvalue.Encode(evaluationError(why))
+	fields := map[string]any{"code": "evaluation", "message": why.Error()}
+	if e := (*poisonError)(nil); errors.As(why, &e) {
+		fields["message"], fields["path"] = e.message, e.path
+		if e.source != "" {
+			fields["source"], fields["inputs"] = e.source, e.inputs
+		}
+	}
+	data, err := jsonvalue.Encode(fields)
 	if err != nil {
 		return err
 	}
@@ -262,48 +262,8 @@ func (r *run) undoNotSent(a *action, f edda.Frame, u edda.Undo, why error) error
 // notSent reports whether an undo failed before it had a command.
 func notSent(u edda.Undo) bool { return u.Failed && u.Command == "" }
 
-// evaluationError is the error of an undo that cannot be evaluated, in the form of a step's error.
-func evaluationError(err error) map[string]any {
-	out := map[string]any{"code": "evaluation", "message": err.Error()}
-	if e := (*poisonError)(nil); errors.As(err, &e) {
-		out["message"], out["path"] = e.message, e.path
-		if e.source != "" {
-			out["source"], out["inputs"] = e.source, e.inputs
-		}
-	}
-	return out
-}
-
-func (r *run) undoScope(f edda.Frame) (*scope, error) {
-	vars := map[string]any{"id": f.Command}
-	if err := decodeInto(vars, map[string]json.RawMessage{"input": f.Input, "result": f.Result}); err != nil {
-		return nil, err
-	}
-	return r.resume(f.Scope).within(vars), nil
-}
-
-// undoInput is the input of the undo; undo: name means the step's input.
-func (r *run) undoInput(a *action, f edda.Frame, sc *scope) (json.RawMessage, error) {
-	if a.src.Short {
-		return f.Input, nil
-	}
-	return a.with.json(sc)
-}
-
-func (r *run) undoTarget(a *action, sc *scope) (string, error) {
-	to, err := a.to.eval(sc)
-	if err != nil {
-		return "", err
-	}
-	id, err := identifier(to)
-	if err != nil {
-		return "", r.poison("undo: to %v", err)
-	}
-	return id, nil
-}
-
 // undoID derives the id of an undo from the command that it undoes and from nothing else. So a
-// refund has the same id, and the same idempotency key, whatever caused it. A further attempt is
+// refund has the same id, and the same idempotency key, for any cause. A further attempt is
 // another command.
 func (r *run) undoID(u edda.Undo) string {
 	path := u.Frame.Command + ".undo"
@@ -457,20 +417,15 @@ func (r *run) endUndone() error {
 	return nil
 }
 
-// end finishes the instance: it drops everything that it waits for.
+// end finishes the instance: it drops everything that the instance waits for, and sends a child's
+// end to its parent.
 func (r *run) end(s edda.Status) {
 	in := r.in
 	in.Status, in.Ended = s, r.now
 	in.Timers, in.Frames, in.Undos = nil, nil, nil
-	r.dropThreads(func(t edda.Thread) bool { return !t.Late })
+	r.removeThreads(func(t edda.Thread) bool { return !t.Late })
 	in.Incidents = slices.DeleteFunc(in.Incidents, func(i edda.Incident) bool { return !i.Orphan })
 	r.output(edda.Output{Word: "end", Name: string(s), Reason: in.Reason, Incomplete: in.Incomplete, With: in.Result})
-	r.tellParent()
-}
-
-// tellParent sends a child's end to the saga that started it.
-func (r *run) tellParent() {
-	in := r.in
 	if in.ParentCommand == "" {
 		return
 	}

@@ -75,8 +75,8 @@ func TestAnUndoThatCannotBeEvaluatedHasFailed(t *testing.T) {
 	}
 }
 
-// TestTheOthersAreUndoneBesideOneThatCannotBeEvaluated where all run at once.
-func TestTheOthersAreUndoneBesideOneThatCannotBeEvaluated(t *testing.T) {
+// TestOtherUndosRunBesideOneThatCannotBeEvaluated where all run at once.
+func TestOtherUndosRunBesideOneThatCannotBeEvaluated(t *testing.T) {
 	l := refundsLine(t, strings.Replace(refunds(dividing), "key:", "undo_order: parallel\nkey:", 1), `{"n":0}`)
 	l.want(l.event("Stop", `{"id":"K"}`), "effect un_c, incident b.undo failed, effect un_a")
 	l.result("a.undo", edda.Succeeded, `{}`)
@@ -84,7 +84,7 @@ func TestTheOthersAreUndoneBesideOneThatCannotBeEvaluated(t *testing.T) {
 	l.want(l.verb(edda.VerbResolve, ""), "end undone stopped")
 }
 
-// TestAResultIsForTheUndoThatWasSent where that of another round of the step was not.
+// TestAResultIsForTheUndoThatWasSent, and not for that of another round of the step.
 func TestAResultIsForTheUndoThatWasSent(t *testing.T) {
 	l := newLine(t, setWith(t, []*Program{compiled(t, `saga: rounds
 version: 1
@@ -162,8 +162,8 @@ func TestARetryOfAnUndoTakesTheMendedText(t *testing.T) {
 	l.want(l.verb(edda.VerbRetry, `{"n":1}`), "effect un_b")
 }
 
-// TestACommandThatIsRetriedGoesOnUndoing, because a command gets no answer.
-func TestACommandThatIsRetriedGoesOnUndoing(t *testing.T) {
+// TestARetriedCommandContinuesTheUnwinding, because a command gets no answer.
+func TestARetriedCommandContinuesTheUnwinding(t *testing.T) {
 	old := refunds("{command: Acc.Back, to: =result.to.x}")
 	l := refundsLine(t, old, `{"to":1}`)
 	l.event("Stop", `{"id":"K"}`)
@@ -192,8 +192,8 @@ func TestAnExplicitUndoThatCannotBeEvaluated(t *testing.T) {
 	l.want(l.result("c.undo", edda.Succeeded, `{}`), "incident b.undo failed")
 }
 
-// TestAReplayBuildsWhatARetryMade: history records the version that the instance had then.
-func TestAReplayBuildsWhatARetryMade(t *testing.T) {
+// TestAReplayRebuildsARetry: history records the version that the instance had then.
+func TestAReplayRebuildsARetry(t *testing.T) {
 	old := refunds(dividing)
 	mended := strings.Replace(strings.Replace(old, "10 % result.n", "result.n", 1), "version: 1", "version: 2", 1)
 	before := setWith(t, []*Program{compiled(t, old, Options{})}, nil)

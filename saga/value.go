@@ -1,9 +1,12 @@
 package saga
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,9 +49,25 @@ func (v *value) eval(sc *scope) (any, error) {
 	case manifests.Template:
 		return v.text(sc)
 	case manifests.List:
-		return v.list(sc)
+		out := make([]any, len(v.items))
+		for i, item := range v.items {
+			x, err := item.eval(sc)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = x
+		}
+		return out, nil
 	case manifests.Map:
-		return v.object(sc)
+		out := make(map[string]any, len(v.fields))
+		for _, f := range v.fields {
+			x, err := f.value.eval(sc)
+			if err != nil {
+				return nil, err
+			}
+			out[f.name] = x
+		}
+		return out, nil
 	}
 	return v.src.Scalar, nil
 }
@@ -67,30 +86,6 @@ func (v *value) text(sc *scope) (any, error) {
 		b.WriteString(expression.Text(x))
 	}
 	return b.String(), sc.r.spend(expression.Written(b.Len()))
-}
-
-func (v *value) list(sc *scope) (any, error) {
-	out := make([]any, len(v.items))
-	for i, item := range v.items {
-		x, err := item.eval(sc)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = x
-	}
-	return out, nil
-}
-
-func (v *value) object(sc *scope) (any, error) {
-	out := make(map[string]any, len(v.fields))
-	for _, f := range v.fields {
-		x, err := f.value.eval(sc)
-		if err != nil {
-			return nil, err
-		}
-		out[f.name] = x
-	}
-	return out, nil
 }
 
 // json evaluates and encodes; a missing value gives no bytes.
@@ -112,7 +107,8 @@ func (v *value) json(sc *scope) (json.RawMessage, error) {
 	return raw, sc.r.spend(expression.Written(len(raw)))
 }
 
-// read is eval, at no cost where it only takes a member: what is written of it costs.
+// read evaluates the value. Reading a single member is free, because the caller pays for the bytes
+// that it writes.
 func (v *value) read(sc *scope) (any, error) {
 	if v != nil && v.expr != nil {
 		if _, _, plain := v.expr.Path(); plain {
@@ -198,6 +194,8 @@ func (v *value) names(into map[string]bool) {
 		f.value.names(into)
 	}
 }
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 func addNames(into map[string]bool, p *expression.Program) {
 	if p == nil {

@@ -81,3 +81,10 @@ func (t verbs) groupID(a *manifests.Action) string {
 	}
 	return ""
 }
+
+func stepID(a *manifests.Action) string {
+	if a.ID != nil {
+		return a.ID.Text
+	}
+	return a.Name.Text
+}

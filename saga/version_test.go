@@ -78,8 +78,8 @@ func goes() manifests.TestStep {
 	return manifests.TestStep{Input: "event", Name: "Go", ID: "e1", Data: map[string]any{"id": "K"}}
 }
 
-// TestARetryKeepsTheVersionOfItsInput: the input was evaluated for the first call, whatever the
-// manifest says now.
+// TestARetryKeepsTheVersionOfItsInput: the input was evaluated for the first call, even if the
+// manifest has changed.
 func TestARetryKeepsTheVersionOfItsInput(t *testing.T) {
 	p := newPilot(t, shippedAt("version: 1,"))
 	if w := p.sends(goes()); w.EffectVersion != 1 {
@@ -119,7 +119,7 @@ func TestAVersionChangesNoID(t *testing.T) {
 	}
 }
 
-func TestATestMayAskForTheVersion(t *testing.T) {
+func TestATestMayExpectAVersion(t *testing.T) {
 	out := edda.Output{Word: "effect", Name: "ship", Version: 2}
 	for want, matched := range map[any]bool{2: true, 1: false, 0: false, "2": false} {
 		e := manifests.Expect{Word: "effect", Fields: map[string]any{"effect": "ship", "version": want}}

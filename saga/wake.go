@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -20,50 +21,30 @@ const maxFired = 256
 // nothing was due, that transition has no fate.
 func (s *Set) Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition) {
 	a := &application{set: s, cell: cell, versions: s.allVersions(cell.Key.Saga)}
-	moved := a.useRow(row)
+	own := func() bool { return a.cell.Instance != nil && a.cell.Instance.Armed.Equal(row) }
+	used := own() // the row is the instance's, and not a stale one
+	if used {
+		a.cell.Instance = clone(a.cell.Instance)
+		a.cell.Instance.Armed = time.Time{}
+	}
 	for range maxFired {
 		if !a.fireNext(horizon) {
 			break
 		}
 	}
-	if moved && !a.changed() {
+	switch {
+	case used && !slices.ContainsFunc(a.out, func(tr edda.Transition) bool { return tr.Instance != nil }):
 		a.add(edda.Transition{Instance: a.cell.Instance})
-	}
-	if len(a.out) == 0 {
+	case len(a.out) == 0:
 		a.add(edda.Transition{})
 	}
 	a.rearm()
-	if !a.needsRow(row) {
+	expires := func(e edda.Entry) bool { return e.Expires.Equal(row) }
+	if len(a.cell.Held) > 0 || !own() && !slices.ContainsFunc(a.cell.Parked, expires) {
 		last := &a.out[len(a.out)-1]
 		last.Disarm = append(last.Disarm, row)
 	}
 	return a.cell, a.out
-}
-
-// needsRow reports whether something in the cell still waits for this row.
-func (a *application) needsRow(row time.Time) bool {
-	if len(a.cell.Held) > 0 {
-		return false
-	}
-	if in := a.cell.Instance; in != nil && in.Armed.Equal(row) {
-		return true
-	}
-	return slices.ContainsFunc(a.cell.Parked, func(e edda.Entry) bool { return e.Expires.Equal(row) })
-}
-
-// useRow clears the instance's own row; false for a stale row.
-func (a *application) useRow(row time.Time) bool {
-	in := a.cell.Instance
-	if in == nil || !in.Armed.Equal(row) {
-		return false
-	}
-	a.cell.Instance = clone(in)
-	a.cell.Instance.Armed = time.Time{}
-	return true
-}
-
-func (a *application) changed() bool {
-	return slices.ContainsFunc(a.out, func(tr edda.Transition) bool { return tr.Instance != nil })
 }
 
 // fireNext fires the earliest due item, and reports whether there was one.
@@ -83,7 +64,13 @@ func (a *application) fireNext(horizon time.Time) bool {
 		return false
 	}
 	if t := d.timer; t != nil && t.Every > 0 && t.Catchup == "none" && horizon.Sub(d.at) > missedAfter {
-		a.skipTo(t.Name, d.at.Add(t.Every))
+		skipped := clone(in) // the timer moves on and does not fire
+		for i := range skipped.Timers {
+			if moved := &skipped.Timers[i]; moved.Name == t.Name && !moved.Deadline {
+				moved.Due = d.at.Add(t.Every)
+			}
+		}
+		a.add(edda.Transition{Instance: skipped})
 		return true
 	}
 	a.apply(d.event(in, d.at))
@@ -99,17 +86,6 @@ func occurrence(t *edda.Timer, horizon time.Time) time.Time {
 	return t.Due.Add(horizon.Sub(t.Due) / t.Every * t.Every)
 }
 
-// skipTo moves a repeating timer without firing it.
-func (a *application) skipTo(name string, at time.Time) {
-	in := clone(a.cell.Instance)
-	for i := range in.Timers {
-		if in.Timers[i].Name == name && !in.Timers[i].Deadline {
-			in.Timers[i].Due = at
-		}
-	}
-	a.add(edda.Transition{Instance: in})
-}
-
 // expireParked makes a dead letter of the first parked event that has expired.
 func (a *application) expireParked(horizon time.Time) bool {
 	for _, e := range a.cell.Parked {
@@ -119,10 +95,8 @@ func (a *application) expireParked(horizon time.Time) bool {
 		a.cell.Parked = withoutEntry(a.cell.Parked, e.N)
 		d := deadLetter(e.Event, a.cell.Key, edda.DeadUnmatched, "no instance began before it expired")
 		d.Time = e.Expires
-		a.add(edda.Transition{
-			Event: e.Event, Fate: edda.FateDead, Dead: d, Unpark: []uint64{e.N},
-			Outputs: []edda.Output{{Word: "dead", Name: nameOf(e.Event), Reason: d.Reason}},
-		})
+		a.dead(e.Event, d)
+		a.out[len(a.out)-1].Unpark = []uint64{e.N}
 		return true
 	}
 	return false
@@ -210,7 +184,12 @@ func (a *application) rearm() {
 	if in == nil || len(a.cell.Held) > 0 {
 		return
 	}
-	last := a.lastChange()
+	var last *edda.Transition // that changed the instance
+	for i := range a.out {
+		if a.out[i].Instance == in {
+			last = &a.out[i]
+		}
+	}
 	first, ok := earliest(in, time.Time{})
 	if last == nil || !ok || !in.Armed.IsZero() && !first.at.Before(in.Armed) {
 		return
@@ -220,15 +199,6 @@ func (a *application) rearm() {
 	}
 	last.Arm = append(last.Arm, first.at)
 	in.Armed = first.at
-}
-
-func (a *application) lastChange() *edda.Transition {
-	for i := len(a.out) - 1; i >= 0; i-- {
-		if a.out[i].Instance == a.cell.Instance {
-			return &a.out[i]
-		}
-	}
-	return nil
 }
 
 // timer fires one timer, deadline or due. A timer that is not armed any more is stale.
@@ -274,4 +244,45 @@ func (r *run) deadline() error {
 	r.output(edda.Output{Word: "fired", Name: deadlineName})
 	_, err := r.raise("saga.deadline", nil)
 	return err
+}
+
+// Why describes in a few words what an instance waits for.
+func Why(cell edda.Cell) []string {
+	var out []string
+	if len(cell.Held) > 0 {
+		out = append(out, fmt.Sprintf("an operator: dead letter %s holds it since %s, %d events behind it",
+			cell.Held[0].DeadLetter, edda.FormatTime(cell.Held[0].Event.Time), len(cell.Held)-1))
+	}
+	in := cell.Instance
+	if in == nil {
+		if len(cell.Parked) > 0 {
+			out = append(out, fmt.Sprintf("an event that starts it: %d parked", len(cell.Parked)))
+		}
+		return out
+	}
+	for _, i := range in.Incidents {
+		out = append(out, fmt.Sprintf("an operator: %s (%s): retry or skip %s", i.Step, i.Reason, i.Step))
+	}
+	if in.Status.Finished() {
+		return out
+	}
+	return append(out, waits(in)...)
+}
+
+func waits(in *edda.Instance) []string {
+	var out []string
+	eachDue(in, func(d dueItem) {
+		switch {
+		case d.timer != nil:
+			out = append(out, fmt.Sprintf("timer %s at %s", d.timer.Name, edda.FormatTime(d.at)))
+		case d.at.IsZero():
+			out = append(out, "step "+d.step)
+		default:
+			out = append(out, fmt.Sprintf("step %s until %s", d.step, edda.FormatTime(d.at)))
+		}
+	})
+	if len(out) == 0 && in.Status == edda.StatusRunning {
+		out = append(out, "an event")
+	}
+	return out
 }

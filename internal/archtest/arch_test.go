@@ -11,7 +11,7 @@ import (
 // root is the module's folder, seen from this package.
 const root = "../.."
 
-func TestTheHouseIsAsTheMapSays(t *testing.T) {
+func TestImportsFollowTheTable(t *testing.T) {
 	rooms := readRooms(t)
 	files, err := readModule(root)
 	if err != nil {
@@ -25,13 +25,13 @@ func TestTheHouseIsAsTheMapSays(t *testing.T) {
 	}
 }
 
-func TestEveryRoomOfTheMapExists(t *testing.T) {
+func TestEveryRoomOfTheTableExists(t *testing.T) {
 	for name := range readRooms(t) {
 		if name == "edda" {
 			continue
 		}
 		if info, err := os.Stat(root + "/" + name); err != nil || !info.IsDir() {
-			t.Errorf("ARCHITECTURE.md lists %s, which is not there", name)
+			t.Errorf("ARCHITECTURE.md lists %s, which does not exist", name)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("room of stream/wire is %+v", r)
 	}
 	if _, ok := roomOf(rooms, "attic"); ok {
-		t.Error("attic has a room")
+		t.Error("a package outside the table has a room")
 	}
 	if _, err := readTable("nothing"); err == nil {
 		t.Error("a page without a table is accepted")

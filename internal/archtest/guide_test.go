@@ -15,7 +15,7 @@ var (
 	packageFunc = regexp.MustCompile("`([a-z/0-9]+ [A-Za-z.]+)`")
 )
 
-// sectionOf is a section of ARCHITECTURE.md, without its heading.
+// sectionOf returns a section of ARCHITECTURE.md without its heading.
 func sectionOf(t *testing.T, heading string) string {
 	t.Helper()
 	page, err := os.ReadFile(root + "/ARCHITECTURE.md")
@@ -30,7 +30,7 @@ func sectionOf(t *testing.T, heading string) string {
 	return text
 }
 
-// functionsOf are the functions of the module, as "package name"; those of tests by their names alone.
+// functionsOf returns the functions of the module as "package name", and those of tests by name.
 func functionsOf(t *testing.T) map[string]bool {
 	t.Helper()
 	files, err := readModule(root)
@@ -50,7 +50,7 @@ func functionsOf(t *testing.T) map[string]bool {
 	return there
 }
 
-func TestWhereToAddWhatNamesFilesAndTestsThatExist(t *testing.T) {
+func TestTheGuideNamesFilesAndTestsThatExist(t *testing.T) {
 	there := functionsOf(t)
 	var things []string
 	for row := range strings.Lines(sectionOf(t, "Where to add what")) {
@@ -92,6 +92,24 @@ func TestThePathOfAnEventNamesFunctionsThatExist(t *testing.T) {
 	for _, m := range jumps {
 		if !there[m[1]] {
 			t.Errorf("there is no function %s", m[1])
+		}
+	}
+}
+
+// Each test that docs/SECURITY.md names as a proof exists.
+func TestThePageOnSecurityNamesTestsThatExist(t *testing.T) {
+	page, err := os.ReadFile(root + "/docs/SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := functionsOf(t)
+	named := testName.FindAllStringSubmatch(string(page), -1)
+	if len(named) < 40 {
+		t.Fatalf("only %d tests are named", len(named))
+	}
+	for _, m := range named {
+		if !there[m[1]] {
+			t.Errorf("docs/SECURITY.md names %s, which does not exist", m[1])
 		}
 	}
 }

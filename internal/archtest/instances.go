@@ -7,42 +7,42 @@ import (
 	"slices"
 )
 
-// The engine keeps the instances that it wrote last (engine/cache.go). What another commits
-// beside it, it would not know: these rules say who writes instances.
+// The engine caches the instances that it wrote last (engine/cache.go). A commit of another
+// package would make the cache stale, so these rules restrict who writes instances.
 
 const (
-	saysInstance   = ": only the engine commits instances: it keeps those that it wrote last"
-	saysTransition = ": only the engine commits transitions: name a function that commits others, which change no instance, in archtest"
-	saysKeyspace   = ": only what the engine's change says is written where instances lie: name a function that does it in archtest"
+	saysInstance   = ": only the engine commits instances, because it caches those that it wrote last"
+	saysTransition = ": only the engine commits transitions: list a function whose transitions change no instance in archtest"
+	saysKeyspace   = ": only the engine's change writes the keyspace of instances: list a function that carries it out in archtest"
 )
 
-// deciders are the rooms that give transitions their instances: the engine, those that
-// decide for it and commit none, and tools that fill a store of their own.
+// deciders lists the packages that set the instance of a transition: the engine, those that
+// decide for it without a commit, and tools that fill a store of their own.
 func deciders() []string { return []string{"engine", "saga", "hero/flowsaga", "replay", "internal"} }
 
-// committers are the rooms that put transitions into a change.
+// committers lists the packages that put transitions into a change.
 func committers() []string { return []string{"engine", "store", "internal"} }
 
-// resolvers commit transitions that only resolve dead letters.
+// resolvers lists the functions that commit transitions which only resolve dead letters.
 func resolvers() []string { return []string{"node/operator Quarantine.resolve"} }
 
-// keyspaceWriters are the functions of store/ that may write where instances lie.
+// keyspaceWriters lists the functions of store/ that may write the keyspace of instances.
 func keyspaceWriters() []string {
 	return []string{
 		"writer.cell",          // a transition's instance, or its head alone
-		"writer.putHead",       // what retention leaves of an expired instance
+		"writer.putHead",       // the head that retention keeps of an expired instance
 		"writer.forget",        // the head of a key that has no history any more
 		"writer.write",         // rows that the encoder lists: none of instances
 		"writer.put",           // seals for the above
-		"encoder.put",          // makes rows for the above
+		"encoder.put",          // encodes rows for the above
 		"writer.removeBuckets", // whole days and hours
 		"removeRows",           // and parts of them
-		"copier.put",           // compaction, a tenant's copy: into a file that is opened later
+		"copier.put",           // compaction and a tenant's copy: into a file that is opened later
 		"tenantCopy.row",       // likewise
 	}
 }
 
-// instanceComplaints: nobody else makes, commits or writes an instance.
+// instanceComplaints lists the other places that set, commit or write an instance.
 func instanceComplaints(m *typed) []string {
 	var out []string
 	used := map[string]bool{}
@@ -53,12 +53,12 @@ func instanceComplaints(m *typed) []string {
 	}
 	for _, name := range resolvers() {
 		if !used[name] && m.files["node/operator"] != nil {
-			out = append(out, name+" is named in archtest and commits no transitions")
+			out = append(out, name+" is listed in archtest and commits no transitions")
 		}
 	}
 	for _, name := range keyspaceWriters() {
 		if !used["store "+name] && m.files["store"] != nil {
-			out = append(out, "store: "+name+" is named in archtest and writes no instances")
+			out = append(out, "store: "+name+" is listed in archtest and writes no instances")
 		}
 	}
 	return out
@@ -99,7 +99,7 @@ func (m *typed) writerComplaints(f file, used map[string]bool) []string {
 	return out
 }
 
-// sets gives the place where a node gives a field a value, or takes its address.
+// sets returns the node that assigns to a field or takes its address, or nil.
 func (m *typed) sets(n ast.Node, pkg, name, field string) ast.Node {
 	is := func(x ast.Expr) bool {
 		s, ok := ast.Unparen(x).(*ast.SelectorExpr)
@@ -113,7 +113,7 @@ func (m *typed) sets(n ast.Node, pkg, name, field string) ast.Node {
 		for _, e := range n.Elts {
 			kv, ok := e.(*ast.KeyValueExpr)
 			if !ok {
-				return n // without names all fields have values
+				return n // without names, every field has a value
 			}
 			if x, ok := kv.Key.(*ast.Ident); ok && x.Name == field {
 				return kv
@@ -131,8 +131,8 @@ func (m *typed) sets(n ast.Node, pkg, name, field string) ast.Node {
 	return nil
 }
 
-// writesInstances tells whether a function writes rows of the keyspace of instances, or of
-// one that is not named in it.
+// writesInstances reports whether a function writes rows of the keyspace of instances, or of
+// a keyspace that it is given.
 func (m *typed) writesInstances(fn *ast.FuncDecl) bool {
 	writes, there := false, false
 	ast.Inspect(fn, func(n ast.Node) bool {
@@ -158,13 +158,13 @@ func (m *typed) writesInstances(fn *ast.FuncDecl) bool {
 	return writes && there
 }
 
-// isInstances tells whether a name is that of the keyspace of instances.
+// isInstances reports whether a name denotes the keyspace of instances.
 func (m *typed) isInstances(x *ast.Ident) bool {
 	c, ok := m.info.Uses[x].(*types.Const)
 	return ok && c.Name() == "Saga" && named(c.Type(), "store/format", "Keyspace")
 }
 
-// isConstant tells whether a bucket's name stands in the code: format.Due, []byte(format.Due).
+// isConstant reports whether a bucket's name is a constant: format.Due, []byte(format.Due).
 func (m *typed) isConstant(x ast.Expr) bool {
 	if c, ok := ast.Unparen(x).(*ast.CallExpr); ok && len(c.Args) == 1 {
 		x = c.Args[0]
@@ -172,7 +172,7 @@ func (m *typed) isConstant(x ast.Expr) bool {
 	return m.info.Types[x].Value != nil
 }
 
-// isBucketParameter tells whether a name is that of a parameter which is a bucket or names one.
+// isBucketParameter reports whether a name denotes a parameter that is a bucket or its name.
 func (m *typed) isBucketParameter(fn *ast.FuncDecl, x *ast.Ident) bool {
 	v, ok := m.info.Uses[x].(*types.Var)
 	if !ok || v.Pos() < fn.Type.Pos() || v.Pos() > fn.Type.End() {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// ground is what the rules about instances are tested on.
+// ground returns a small module that keeps the rules about instances.
 func ground() map[string]string {
 	var writers strings.Builder
 	for _, name := range keyspaceWriters() {
@@ -57,21 +57,21 @@ func TestOnlyTheEngineWritesInstances(t *testing.T) {
 		{"in a list's element", "stream/a.go", stream + `func f() { c.Transitions[0].Instance = in }`, saysInstance},
 		{"by another name", "stream/a.go", stream + `type mine = edda.Transition; func f(m mine) { m.Instance = in }`, saysInstance},
 		{"an address", "stream/a.go", stream + `func f() { p := &t.Instance; *p = in }`, saysInstance},
-		{"what was decided", "stream/a.go", stream + `func f() { c.Transitions = append(c.Transitions, t) }`, saysTransition},
-		{"what was encoded", "stream/a.go", stream + `func f() { c.Encoded = append(c.Encoded, 0) }`, saysTransition},
+		{"transitions in a change", "stream/a.go", stream + `func f() { c.Transitions = append(c.Transitions, t) }`, saysTransition},
+		{"encoded transitions", "stream/a.go", stream + `func f() { c.Encoded = append(c.Encoded, 0) }`, saysTransition},
 		{"in a change", "node/a.go", `package node; import ("edda"; "edda/store"); func f(t edda.Transition) store.Change { return store.Change{Transitions: []edda.Transition{t}} }`, saysTransition},
 		{"none of either", "stream/a.go", stream + `var u = edda.Transition{Resolved: nil}`, ""},
 		{"an instance of something else", "stream/a.go", stream + `type view struct{ Instance *edda.Instance }; var v = view{Instance: in}; func f() { v.Instance = in }`, ""},
-		{"a look", "stream/a.go", stream + `func f() *edda.Instance { return t.Instance }`, ""},
+		{"a read", "stream/a.go", stream + `func f() *edda.Instance { return t.Instance }`, ""},
 		{"a sweep in the store", "store/a.go", `package store; import "edda/store/format"; func (w *writer) sweep() { w.bucket(format.Saga).Put(nil, nil) }`, saysKeyspace},
 		{"in two steps", "store/a.go", `package store; import "edda/store/format"; func (w *writer) sweep() { b := w.bucket(format.Saga); b.Put(nil, nil) }`, saysKeyspace},
 		{"of a name", "store/a.go", `package store; import "edda/store/format"; func (w *writer) sweep(name format.Keyspace) { w.bucket(name).Put(nil, nil) }`, saysKeyspace},
 		{"of a list", "store/a.go", `package store; import "edda/store/format"; func (w *writer) sweep() { for _, name := range []format.Keyspace{} { w.bucket(name).Put(nil, nil) } }`, saysKeyspace},
 		{"a row of it", "store/a.go", `package store; import "edda/store/format"; var out []row; func sweep() { out = append(out, row{bucket: format.Saga}) }`, saysKeyspace},
-		{"a bucket that is lent", "store/a.go", `package store; import "edda/store/wal"; func sweep(b *wal.Bucket) { b.Put(nil, nil) }`, saysKeyspace},
+		{"a bucket as a parameter", "store/a.go", `package store; import "edda/store/wal"; func sweep(b *wal.Bucket) { b.Put(nil, nil) }`, saysKeyspace},
 		{"another keyspace", "store/a.go", `package store; import "edda/store/format"; func (w *writer) sweep() { w.bucket(format.Due).Put(nil, nil) }`, ""},
-		{"a look at it", "store/a.go", `package store; import "edda/store/format"; func (w *writer) sweep() { w.bucket(format.Saga).Get(nil) }`, ""},
-		{"a name that is gone", "node/operator/a.go", `package operator`, "Quarantine.resolve is named"},
+		{"a read of it", "store/a.go", `package store; import "edda/store/format"; func (w *writer) sweep() { w.bucket(format.Saga).Get(nil) }`, ""},
+		{"a function that does not exist", "node/operator/a.go", `package operator`, "Quarantine.resolve is listed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sources := ground()

@@ -10,23 +10,24 @@ import (
 	"strings"
 )
 
-// linePackages are those of an event's way, whose goroutines and bounds ARCHITECTURE.md lists.
+// linePackages lists the packages that an event passes. ARCHITECTURE.md lists their goroutines
+// and bounds.
 func linePackages() []string {
 	return []string{"stream", "engine", "scheduler", "store", "outbox", "handoff", "effects"}
 }
 
-// besides start goroutines that are not of an event's way.
-func besides() []string {
+// unlisted lists the functions that start goroutines which no event passes.
+func unlisted() []string {
 	return []string{
-		"stream Watch.Run",     // looks whether the streams and buckets are still there
+		"stream Watch.Run",     // checks that the streams and buckets still exist
 		"stream Watch.runOnce", // likewise
 	}
 }
 
-// codeName is a name in code font: its package and itself.
+// codeName is a package and a name in it, in code font.
 var codeName = regexp.MustCompile("`([a-z]+ [A-Za-z.]+)`")
 
-// lineNames are the names in the two tables of the line.
+// lineNames returns the names in the two tables of the line.
 func lineNames(page string) map[string]bool {
 	_, line, _ := strings.Cut(page, "\n## The line\n")
 	line, _, _ = strings.Cut(line, "\n## ")
@@ -42,8 +43,9 @@ func lineNames(page string) map[string]bool {
 	return out
 }
 
-// lineComplaints: the tables of the line name each function that starts a goroutine, and
-// nothing that does not exist; and each channel of more than one place has a named bound.
+// lineComplaints compares the tables of the line with the code: they name each function that
+// starts a goroutine and only names that exist. Each channel with more than one place has a bound
+// that they name.
 func lineComplaints(files []file, page string) (out []string) {
 	names := lineNames(page)
 	exist, starts := map[string]bool{}, map[string]bool{}
@@ -71,7 +73,7 @@ func lineComplaints(files []file, page string) (out []string) {
 		out = append(out, unboundChannels(f, names)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(starts)) {
-		if !names[name] && !slices.Contains(besides(), name) {
+		if !names[name] && !slices.Contains(unlisted(), name) {
 			out = append(out, name+" starts a goroutine that the line in ARCHITECTURE.md does not list")
 		}
 	}
@@ -83,7 +85,7 @@ func lineComplaints(files []file, page string) (out []string) {
 	return out
 }
 
-// startsGoroutine tells whether a function has a go statement or gives one to a group.
+// startsGoroutine reports whether a function has a go statement or starts one in a group.
 func startsGoroutine(fn *ast.FuncDecl) (does bool) {
 	ast.Inspect(fn, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -99,7 +101,7 @@ func startsGoroutine(fn *ast.FuncDecl) (does bool) {
 	return does
 }
 
-// unboundChannels are those whose bound is neither one place nor a name in the table.
+// unboundChannels lists the channels with more than one place whose bound the tables do not name.
 func unboundChannels(f file, names map[string]bool) (out []string) {
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTheLineIsAsItIsDrawn(t *testing.T) {
+func TestTheTablesOfTheLineMatchTheCode(t *testing.T) {
 	page, err := os.ReadFile(root + "/ARCHITECTURE.md")
 	if err != nil {
 		t.Fatal(err)
@@ -24,17 +24,17 @@ func TestTheLineIsAsItIsDrawn(t *testing.T) {
 	}
 }
 
-func TestWhatTheDrawingOfTheLineMissesIsFound(t *testing.T) {
+func TestEachRuleOfTheLineComplains(t *testing.T) {
 	const page = "# A\n\n## The line\n\n| goroutine | by |\n|---|---|\n| loop | `engine Engine.Run` |\n| inbox | `engine inboxSize` |\n\n## More\n\n| a | `engine other` |\n"
 	const ground = "package engine\nconst inboxSize = 16\nvar c = make(chan int, inboxSize)\ntype Engine struct{}\nfunc (e *Engine) Run() { go e.loop() }\nfunc (e *Engine) loop() {}\n"
 	for _, tt := range []struct{ name, source, want string }{
-		{"as drawn", ground, ""},
+		{"all is listed", ground, ""},
 		{"one place", ground + "var d = make(chan int, 1)\n", ""},
 		{"a goroutine", ground + "func f() { go f() }\n", "engine f starts a goroutine"},
 		{"in a group", ground + "type g struct{}\nfunc (g) Go(func()) {}\nfunc f() { g{}.Go(f) }\n", "engine f starts a goroutine"},
 		{"a number", ground + "var d = make(chan int, 64)\n", "a channel whose bound"},
 		{"another name", ground + "const depth = 2\nvar d = make(chan int, depth)\n", "a channel whose bound"},
-		{"what is gone", strings.ReplaceAll(ground, "inboxSize", "depth"), "names engine inboxSize, which does not exist"},
+		{"a name that does not exist", strings.ReplaceAll(ground, "inboxSize", "depth"), "names engine inboxSize, which does not exist"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f, err := parse(token.NewFileSet(), "engine/a.go", []byte(tt.source))

@@ -14,8 +14,8 @@ import (
 
 var metricName = regexp.MustCompile(`^edda_[a-z0-9_]+$`)
 
-// metricsOf are the metrics that the code of a file can register: the names of its options and
-// descriptions, and those that its helpers are called with.
+// metricsOf returns the metrics that a file can register: the names in its options, in its
+// descriptions and in the calls of its helpers.
 func metricsOf(f file) (names []string) {
 	uses := slices.Contains(slices.Collect(maps.Values(f.imports())), "github.com/prometheus/client_golang/prometheus")
 	if f.test || !uses {
@@ -32,7 +32,7 @@ func metricsOf(f file) (names []string) {
 	return names
 }
 
-// tableOf are the names in the first column of the table of a section, each with how often.
+// tableOf counts the names in the first column of a section's table.
 func tableOf(t *testing.T, page, section string, name *regexp.Regexp) map[string]int {
 	t.Helper()
 	_, text, found := strings.Cut(page, "\n"+section+"\n")
@@ -51,7 +51,7 @@ func tableOf(t *testing.T, page, section string, name *regexp.Regexp) map[string
 	return rows
 }
 
-// Who sees a number on the page of metrics finds in the manual what it says.
+// The manual explains every metric.
 func TestTheManualListsEveryMetric(t *testing.T) {
 	files, err := readModule(root)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// sharedNames are the names of types that may be declared in several packages, by the reason.
+// sharedNames returns the names of types that several packages may declare, by the reason.
 func sharedNames() map[string]string {
 	return map[string]string{
 		"the usual word for a package's own settings, metrics or server":  "Options Settings metrics Client Server conn session Transport pool Info",
@@ -33,8 +33,8 @@ func sharedNames() map[string]string {
 	}
 }
 
-// doubles are the names of types that several packages declare, with the packages. Files of
-// tests, testdata and modules of their own are left out.
+// doubles returns the names of types that several packages declare, with the packages. It skips
+// tests.
 func doubles(files []file) map[string][]string {
 	packages := map[string][]string{}
 	for _, f := range files {
@@ -58,8 +58,8 @@ func doubles(files []file) map[string][]string {
 	return packages
 }
 
-// TestOneTypeNameMeansOneThing fails where a new type has the name of a type of another package.
-// Choose another name, or say in sharedNames why both are right.
+// TestOneTypeNameMeansOneThing fails for a new type that has the name of a type of another package.
+// Choose another name, or give the reason for both in sharedNames.
 func TestOneTypeNameMeansOneThing(t *testing.T) {
 	files, err := readModule(root)
 	if err != nil {
@@ -85,7 +85,7 @@ func TestOneTypeNameMeansOneThing(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(allowed)) {
 		if there[name] == nil {
-			t.Errorf("%s is declared once: take it out of the list", name)
+			t.Errorf("%s is declared once: remove it from the list", name)
 		}
 	}
 }

@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// maxLines is when a file hides a noun.
+// maxLines bounds a file, because a longer one has more than one concept.
 const maxLines = 800
 
 // testkit is the package that only tests import.
 const testkit = "internal/testkit"
 
-// pure lists the rooms that decide and never do.
+// pure lists the packages that compute values without side effects.
 func pure() []string {
 	return []string{"expression", "saga", "hero/flow", "stream/wire", "internal/jsonvalue"}
 }
 
-// impure are packages that a pure room may not import at all, by prefix; net/url, which
-// parses, it may. sync is not among them: a pool of machines changes no value, and goroutines are
-// refused by themselves.
+// impure lists the packages that a pure room may not import, by prefix. It may import net/url,
+// which only parses, and sync: a pool of machines changes no value, and another rule refuses
+// goroutines.
 func impure() []string {
 	return []string{"os", "log", "context", "math/rand", "crypto/rand", "net", "sync/atomic", "io/ioutil", "syscall", "runtime", "go.uber.org/zap", "github.com/google/uuid"}
 }
 
-// clocks are the functions of package time that read or wait for the clock.
+// clocks lists the functions of package time that read the clock or wait for it.
 func clocks() []string {
 	return []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker", "Local"}
 }
@@ -34,7 +34,7 @@ func clocks() []string {
 // importComplaints lists imports that the table does not grant.
 func importComplaints(rooms map[string]rule, f file) []string {
 	if f.test {
-		return nil // a test may look at its neighbours; the compiler refuses cycles
+		return nil // a test may import other rooms; the compiler refuses cycles
 	}
 	from, ok := roomOf(rooms, f.pkg)
 	if !ok {
@@ -56,7 +56,7 @@ func importComplaints(rooms map[string]rule, f file) []string {
 	return out
 }
 
-// rootComplaints: the vocabulary imports the standard library only.
+// rootComplaints lists imports of the root package beyond the standard library.
 func rootComplaints(f file) []string {
 	if f.pkg != "" || f.test {
 		return nil
@@ -70,7 +70,7 @@ func rootComplaints(f file) []string {
 	return out
 }
 
-// pureComplaints: no clock, randomness, logger, context or goroutine.
+// pureComplaints lists clocks, randomness, loggers, contexts and goroutines of a pure room.
 func pureComplaints(f file) []string {
 	suite := strings.HasSuffix(f.pkg, "test")
 	if f.test || suite || !slices.ContainsFunc(pure(), func(p string) bool { return under(f.pkg, p) }) {
@@ -99,7 +99,7 @@ func pureComplaints(f file) []string {
 
 func under(p, prefix string) bool { return p == prefix || strings.HasPrefix(p, prefix+"/") }
 
-// shapeComplaints: no file too long, no init.
+// shapeComplaints lists files that are too long and init functions.
 func shapeComplaints(f file) []string {
 	var out []string
 	if f.lines >= maxLines {
@@ -113,9 +113,9 @@ func shapeComplaints(f file) []string {
 	return out
 }
 
-// variableComplaints lists the package-level variables of one package that any
-// of its files assigns to: those are globals. Variables that only name a value
-// (errors, compiled patterns, tables) are not.
+// variableComplaints lists the package-level variables that a file of the package
+// assigns to. Variables that only name a value (errors, compiled patterns, tables)
+// are allowed.
 func variableComplaints(files []file) []string {
 	vars := map[string]string{}
 	for _, f := range files {
@@ -155,7 +155,7 @@ func variables(f file) map[string]string {
 	return out
 }
 
-// assigned lists what a node changes.
+// assigned lists the expressions that a node changes.
 func assigned(n ast.Node) []ast.Expr {
 	switch n := n.(type) {
 	case *ast.AssignStmt:
@@ -172,7 +172,7 @@ func assigned(n ast.Node) []ast.Expr {
 	return nil
 }
 
-// rootIdent is the variable that an assignment's target is a part of.
+// rootIdent returns the variable that an assignment's target is part of.
 func rootIdent(x ast.Expr) *ast.Ident {
 	for {
 		switch t := x.(type) {
@@ -192,8 +192,8 @@ func rootIdent(x ast.Expr) *ast.Ident {
 	}
 }
 
-// packageLevel tells whether an identifier is not a local: the parser resolves
-// those within the file, and leaves the names of other files alone.
+// packageLevel reports whether an identifier is not local. The parser resolves the
+// names of its own file only.
 func packageLevel(f file, x *ast.Ident) bool {
 	return x.Obj == nil || x.Obj == f.ast.Scope.Lookup(x.Name)
 }

@@ -27,8 +27,8 @@ type file struct {
 	ast   *ast.File
 }
 
-// readModule parses every Go file below a folder. Modules of their own, hidden
-// folders and testdata are left out.
+// readModule parses every Go file below a folder. It skips other modules, hidden
+// folders and testdata.
 func readModule(root string) ([]file, error) {
 	var files []file
 	set := token.NewFileSet()
@@ -36,13 +36,27 @@ func readModule(root string) ([]file, error) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() {
-			return enter(root, name, d)
+		if d.IsDir() && name != root {
+			base := d.Name()
+			if base == "testdata" || base == "node_modules" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
+				return fs.SkipDir
+			}
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
+				return fs.SkipDir
+			}
 		}
-		if filepath.Ext(name) != ".go" {
+		if d.IsDir() || filepath.Ext(name) != ".go" {
 			return nil
 		}
-		f, err := readFile(set, root, name)
+		source, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		f, err := parse(set, filepath.ToSlash(rel), source)
 		if err != nil {
 			return err
 		}
@@ -50,32 +64,6 @@ func readModule(root string) ([]file, error) {
 		return nil
 	})
 	return files, err
-}
-
-func enter(root, name string, d fs.DirEntry) error {
-	if name == root {
-		return nil
-	}
-	base := d.Name()
-	if base == "testdata" || base == "node_modules" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
-		return fs.SkipDir
-	}
-	if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
-		return fs.SkipDir
-	}
-	return nil
-}
-
-func readFile(set *token.FileSet, root, name string) (file, error) {
-	source, err := os.ReadFile(name)
-	if err != nil {
-		return file{}, err
-	}
-	rel, err := filepath.Rel(root, name)
-	if err != nil {
-		return file{}, err
-	}
-	return parse(set, filepath.ToSlash(rel), source)
 }
 
 func parse(set *token.FileSet, name string, source []byte) (file, error) {
@@ -107,7 +95,7 @@ func (f file) imports() map[string]string {
 	return out
 }
 
-// ours cuts the module's path off an import; false for others' packages.
+// ours returns an import's path within the module; false for packages of other modules.
 func ours(imported string) (string, bool) {
 	if imported == module {
 		return "", true
@@ -115,7 +103,7 @@ func ours(imported string) (string, bool) {
 	return strings.CutPrefix(imported, module+"/")
 }
 
-// at is a place for messages.
+// at returns a position for messages.
 func (f file) at(p token.Pos) string {
 	return fmt.Sprintf("%s:%d", f.name, f.set.Position(p).Line)
 }

@@ -1,10 +1,11 @@
-// Package archtest keeps ARCHITECTURE.md true: its test reads the table of
-// rooms from the page, parses every file of the module in-process, and fails
-// where a room imports what the table does not grant it or breaks a house rule.
+// Package archtest compares ARCHITECTURE.md with the code. Its tests read the table
+// of rooms (packages) from the page and parse every file of the module. They fail where a
+// room imports a package that the table does not grant, or breaks a rule.
 package archtest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -15,7 +16,7 @@ type rule struct {
 	all     bool     // may import everything
 }
 
-// readTable reads the rows of the table that is headed "room".
+// readTable reads the rows of the table with the header "room".
 func readTable(page string) (map[string]rule, error) {
 	rooms := map[string]rule{}
 	inside := false
@@ -62,8 +63,8 @@ func readRow(cells []string) (rule, error) {
 	return r, nil
 }
 
-// roomOf finds the room of a package by its path within the module: the
-// longest name in the table that the path is or lies under.
+// roomOf returns the room of a package by its path within the module: the longest
+// name in the table that is the path or a parent of it.
 func roomOf(rooms map[string]rule, path string) (rule, bool) {
 	if path == "" {
 		path = "edda"
@@ -80,15 +81,7 @@ func roomOf(rooms map[string]rule, path string) (rule, bool) {
 	}
 }
 
-// may tells whether a room may import another; its own packages it always may.
+// may reports whether a room may import another. It may always import its own packages.
 func (r rule) may(other rule) bool {
-	if r.all || r.name == other.name {
-		return true
-	}
-	for _, name := range r.imports {
-		if name == other.name {
-			return true
-		}
-	}
-	return false
+	return r.all || r.name == other.name || slices.Contains(r.imports, other.name)
 }

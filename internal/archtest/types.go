@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// typed is the module as the compiler sees it: its own packages and those of the standard
-// library. What comes of other modules has no type, which is no complaint.
+// typed is the type-checked module with the standard library. Expressions from other modules have
+// no type, which is no complaint.
 type typed struct {
 	files    map[string][]file // by package, tests left out
 	packages map[string]*types.Package
@@ -18,7 +18,7 @@ type typed struct {
 	standard types.Importer
 }
 
-// typeCheck checks the bodies of all files but tests.
+// typeCheck checks all files except tests.
 func typeCheck(files []file) *typed {
 	m := &typed{
 		files: map[string][]file{}, packages: map[string]*types.Package{},
@@ -39,10 +39,10 @@ func typeCheck(files []file) *typed {
 	return m
 }
 
-// errElsewhere stands for what another module would say.
+// errElsewhere is the error of an import from another module.
 var errElsewhere = errors.New("a package of another module")
 
-// Import is of types.Importer.
+// Import implements types.Importer.
 func (m *typed) Import(path string) (*types.Package, error) {
 	if pkg, mine := ours(path); mine {
 		return m.check(pkg), nil
@@ -68,7 +68,7 @@ func (m *typed) check(pkg string) *types.Package {
 	return p
 }
 
-// is tells whether an expression is a value of a type of ours or a pointer to one.
+// is reports whether an expression is a value of a type of the module, or a pointer to one.
 func (m *typed) is(x ast.Expr, pkg, name string) bool { return named(m.info.TypeOf(x), pkg, name) }
 
 func named(t types.Type, pkg, name string) bool {
@@ -82,7 +82,7 @@ func named(t types.Type, pkg, name string) bool {
 	return n.Obj().Name() == name && n.Obj().Pkg().Path() == strings.TrimSuffix(module+"/"+pkg, "/")
 }
 
-// functionName is as a list of exceptions has it: "resolve", "process.resolve".
+// functionName returns a function's name with its receiver: "resolve", "process.resolve".
 func functionName(fn *ast.FuncDecl) string {
 	if fn.Recv == nil {
 		return fn.Name.Name

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Object is a struct of another package that names its fields to a coder, in
-// the order in which they are declared: its JSON has them so.
+// Object is a struct of another package that names its fields to a coder, in the
+// order of their declaration, which is their order in JSON.
 type Object interface {
 	Fields(c *Coder)
 }
@@ -24,7 +24,7 @@ var coders = sync.Pool{New: func() any { return new(Coder) }}
 // pooled returns a coder of the pool. Call release when everything written is copied.
 func pooled() *Coder { return coders.Get().(*Coder) }
 
-// release returns a pooled coder, and written as its buffer.
+// release returns a coder to the pool, with written as its buffer.
 func (c *Coder) release(written []byte) {
 	if cap(written) <= keptRoom {
 		c.room = written[:0]
@@ -33,7 +33,7 @@ func (c *Coder) release(written []byte) {
 	coders.Put(c)
 }
 
-// Marshal writes what v points to.
+// Marshal encodes the struct that v points to.
 func Marshal(v any) ([]byte, error) {
 	c := pooled()
 	b, err := c.Append(c.room, v)
@@ -44,19 +44,15 @@ func Marshal(v any) ([]byte, error) {
 	return bytes.Clone(b), nil
 }
 
-// Append writes what v points to behind b. On an error b is as it was.
+// Append encodes the struct that v points to and appends it to b. On an error it returns b.
 func (c *Coder) Append(b []byte, v any) ([]byte, error) {
 	c.writing, c.wrong, c.out = true, false, b
 	c.whole(v)
 	out := c.out
 	c.out = nil
-	if c.wrong {
-		return appendOdd(b, v)
+	if !c.wrong {
+		return out, nil
 	}
-	return out, nil
-}
-
-func appendOdd(b []byte, v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
@@ -66,12 +62,12 @@ func appendOdd(b []byte, v any) ([]byte, error) {
 	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})...), nil
 }
 
-// Unmarshal reads data into *v, which is empty. It keeps no part of data.
+// Unmarshal decodes data into *v, which is empty. It retains no part of data.
 func Unmarshal[T any](data []byte, v *T) error {
 	return UnmarshalAny(data, v, func() { *v = *new(T) })
 }
 
-// UnmarshalAny is Unmarshal for a type that only reflection knows; empty makes *v empty again.
+// UnmarshalAny is Unmarshal for a type that is known by reflection only; empty empties *v again.
 func UnmarshalAny(data []byte, v any, empty func()) error {
 	if known(v) {
 		c := pooled()
@@ -84,17 +80,16 @@ func UnmarshalAny(data []byte, v any, empty func()) error {
 	return json.Unmarshal(data, v)
 }
 
-// decode tells whether data is plain JSON of a known struct.
+// decode reports whether data is plain JSON of a known struct.
 func (c *Coder) decode(data []byte, v any) bool {
 	c.writing, c.reader = false, reader{scanner: scanner{data: data}, share: textShare}
 	c.whole(v)
 	plain := c.ended()
-	c.reader = reader{} // what was read is the caller's
+	c.reader = reader{} // the caller owns the memory of the values
 	return plain
 }
 
-// Coder goes through the fields of one value, either writing or reading. It is for
-// one goroutine.
+// Coder writes or reads the fields of one value. One goroutine uses it.
 type Coder struct {
 	writing bool
 	out     []byte
@@ -104,20 +99,19 @@ type Coder struct {
 	object
 }
 
-// stamp is the time that was written last, as text: most of what one event changed has
-// its time.
+// stamp is the text of the time that was written last. Most records of one event have its time.
 type stamp struct {
 	time time.Time
 	room [len(time.RFC3339Nano)]byte
 	n    int
 }
 
-// object is the one being read.
+// object is the JSON object being read.
 type object struct {
-	key    []byte // of the field that comes next; empty: it has ended
-	field  int    // how many fields were named in this round
-	seen   uint64 // a bit for each of the first fields that was read
-	asking bool   // whether key is nearly a field's name
+	key    []byte // name of the next field; empty at the end
+	field  int    // fields named in this round
+	seen   uint64 // a bit for each of the first 64 fields that was read
+	asking bool   // the round only looks for a field whose name is nearly key
 }
 
 // name writes the name of a field, and the comma before it.
@@ -131,14 +125,14 @@ func (c *Coder) name(name string) {
 	c.out = append(c.out, '"', ':')
 }
 
-// is tells whether the field of that name comes next.
+// is reports whether the field of that name is next.
 func (c *Coder) is(name string) bool {
 	c.field++
 	if string(c.key) == name {
 		return c.first()
 	}
-	if c.asking {
-		c.near(name)
+	if c.asking { // a name that differs in case only is for encoding/json
+		c.wrong = c.wrong || strings.EqualFold(string(c.key), name)
 	}
 	return false
 }
@@ -162,8 +156,8 @@ func (c *Coder) write(v any) {
 	c.out = append(c.out, '}')
 }
 
-// read reads an object. Fields mostly come in the order in which they are
-// named, and one round finds them all; in another order it takes some more.
+// read reads an object in rounds over the named fields. One round reads all fields if they
+// come in the order of their names; another order takes more rounds.
 func (c *Coder) read(v any) {
 	outer := c.object
 	c.object = object{}
@@ -191,7 +185,7 @@ func (c *Coder) begin() {
 	}
 }
 
-// nextField goes on behind a field's value.
+// nextField moves to the next field after a field's value.
 func (c *Coder) nextField() {
 	c.key = nil
 	switch {
@@ -203,8 +197,8 @@ func (c *Coder) nextField() {
 	}
 }
 
-// first leaves a field that comes twice to encoding/json, which may join the two, and one
-// for which seen has no bit.
+// first reports whether the field comes for the first time. encoding/json, which may join two
+// values, reads a field that comes twice, and one for which seen has no bit.
 func (c *Coder) first() bool {
 	bit := uint64(1) << (c.field - 1)
 	c.wrong = c.wrong || bit == 0 || c.seen&bit != 0
@@ -212,8 +206,8 @@ func (c *Coder) first() bool {
 	return !c.wrong
 }
 
-// unknown goes past a field that is not named. encoding/json takes Event_ID for
-// event_id: what is nearly a name is left to it.
+// unknown skips a field that is not named. encoding/json takes Event_ID for event_id, so it reads
+// a name that differs from a field's in case only.
 func (c *Coder) unknown(v any) {
 	c.asking = true
 	c.visit(v)
@@ -223,6 +217,3 @@ func (c *Coder) unknown(v any) {
 		c.nextField()
 	}
 }
-
-// near leaves a name that differs from a field's in case alone to encoding/json.
-func (c *Coder) near(name string) { c.wrong = c.wrong || strings.EqualFold(string(c.key), name) }

@@ -29,7 +29,7 @@ func FuzzAppend(f *testing.F) { jsonvaluetest.FuzzAppend(f, known()...) }
 
 func FuzzDecode(f *testing.F) { jsonvaluetest.FuzzDecode(f, known()...) }
 
-// Whoever keeps a text or a value of a large row does not keep the row.
+// A text or a value of a large row that is kept does not retain the row.
 func TestSmallPartsDoNotKeepALargeRow(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	data, err := jsonvalue.Marshal(&edda.Work{ID: "w1", Correlation: long, Payload: json.RawMessage(`"p"`), Trace: "t"})
@@ -58,7 +58,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// What encoding/json does not know, it may still be asked for.
+// encoding/json reads a struct that has no list of fields.
 func TestUnknownStructsAreReadByEncodingJSON(t *testing.T) {
 	var letter edda.DeadLetter
 	if err := jsonvalue.Unmarshal([]byte(`{"id":"d1","event":{"id":"e1"}}`), &letter); err != nil || letter.ID != "d1" || letter.Event.ID != "e1" {
@@ -71,8 +71,8 @@ func TestUnknownStructsAreReadByEncodingJSON(t *testing.T) {
 	}
 }
 
-// What was read before encoding/json took over is not left behind.
-func TestNothingIsLeftOfWhatWasReadInVain(t *testing.T) {
+// Values that were read before encoding/json took over do not remain.
+func TestAValueReadBeforeAnErrorDoesNotRemain(t *testing.T) {
 	var e edda.Entry
 	if err := jsonvalue.Unmarshal([]byte(`{"event":{"type":"a"},"event":{"id":"new"},"Expires":null}`), &e); err != nil || e.Event.Type != "a" || e.Event.ID != "new" {
 		t.Errorf("%+v, %v", e, err)
@@ -83,8 +83,8 @@ func TestNothingIsLeftOfWhatWasReadInVain(t *testing.T) {
 	}
 }
 
-// The values of one row lie beside one another: who appends to one leaves the next as it is.
-func TestValuesOfOneRowDoNotTouch(t *testing.T) {
+// The values of one row are adjacent in memory: an append to one does not change the next.
+func TestAppendingToAValueLeavesTheNextUnchanged(t *testing.T) {
 	var s edda.Step
 	if err := jsonvalue.Unmarshal([]byte(`{"input":{"a":1},"result":{"b":2},"error":{"c":3}}`), &s); err != nil {
 		t.Fatal(err)
@@ -96,8 +96,8 @@ func TestValuesOfOneRowDoNotTouch(t *testing.T) {
 	}
 }
 
-// How deep encoding/json goes is for it to say.
-func TestWhatIsNestedTooDeepIsRefusedAsByEncodingJSON(t *testing.T) {
+// Only encoding/json decides how deep a value may be nested.
+func TestDeepNestingIsRefusedAsByEncodingJSON(t *testing.T) {
 	for _, depth := range []int{jsonvalue.MaxDepth - 1, jsonvalue.MaxDepth, jsonvalue.MaxDepth + 1, 9_999, 10_000, 10_001} {
 		deep := strings.Repeat("[", depth) + strings.Repeat("]", depth)
 		var got, want edda.Work
@@ -112,7 +112,7 @@ func TestWhatIsNestedTooDeepIsRefusedAsByEncodingJSON(t *testing.T) {
 	}
 }
 
-// Texts are looked at in words: what needs an escape is found wherever in one it stands.
+// Texts are scanned in words of eight bytes: a byte that needs an escape is found at each place.
 func TestEscapesAreFoundInEveryPlace(t *testing.T) {
 	odd := []string{"\"", "\\", "\x00", "\x1f", "\n", "\x7f", "é", "\u2028", "\u2029", "\xff", "\u0080", "<", "\"\x01", "\\\"", "!\"", " \x1f"}
 	for length := range 3 * 8 {
@@ -139,8 +139,8 @@ func sameAsJSON(t *testing.T, w *edda.Work) {
 	}
 }
 
-// A time is written as it is, whatever was written before it.
-func TestTimesAreWrittenAsTheyAre(t *testing.T) {
+// A time is written with its own zone and digits, whatever time was written before it.
+func TestTimesAreWrittenWithTheirZone(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
 	far := time.Date(12026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
 	for _, times := range [][2]time.Time{
@@ -161,9 +161,9 @@ func TestTimesAreWrittenAsTheyAre(t *testing.T) {
 	}
 }
 
-// What lies where something right lay is looked at again, once it may have changed; what
-// is wrong is wrong however often it is written.
-func TestValuesAreCheckedWhereverTheyLie(t *testing.T) {
+// A value at the address of a valid one is checked again, because it may have changed. An invalid
+// value is an error each time.
+func TestAValueAtAReusedAddressIsChecked(t *testing.T) {
 	payload := json.RawMessage(`{"a":1}`)
 	for _, text := range []string{`{"a":1}`, `{"a":x}`, `{"a":2}`, `{"a": }`} {
 		copy(payload, text)
@@ -201,8 +201,8 @@ func (w *wide) Fields(c *jsonvalue.Coder) {
 	c.NotesIf("Last", &w.Last)
 }
 
-// encoding/json joins two maps of one name, also where the field is the 71st.
-func TestAFieldThatComesTwiceIsNoticedBehindSixtyFourOthers(t *testing.T) {
+// encoding/json merges two maps of one name, also in the 71st field.
+func TestARepeatedFieldIsNoticedAfterSixtyFourOthers(t *testing.T) {
 	var got, want wide
 	data := []byte(`{"Last":{"a":"1"},"Last":{"b":"2"}}`)
 	if err := json.Unmarshal(data, &want); err != nil {
@@ -213,8 +213,8 @@ func TestAFieldThatComesTwiceIsNoticedBehindSixtyFourOthers(t *testing.T) {
 	}
 }
 
-// A value is checked each time it is written: its memory may have been used again.
-func TestAValueWhoseMemoryIsUsedAgainIsCheckedAgain(t *testing.T) {
+// A value is checked each time it is written, because its memory may have been reused.
+func TestAValueInReusedMemoryIsChecked(t *testing.T) {
 	payload := json.RawMessage(`{"a":1}`)
 	var c jsonvalue.Coder
 	if _, err := c.Append(nil, &edda.Work{Payload: payload}); err != nil {

@@ -7,8 +7,8 @@
 // writing and reading. They write byte for byte what encoding/json writes
 // with HTML characters not escaped, and read what it reads.
 //
-// Whatever is not plain, and all that is wrong, is left to encoding/json: it alone says what
-// an error is. Functions are pure: expressions and sagas may use them.
+// Input that is unusual or invalid is given to encoding/json, which alone decides what is an
+// error. The functions are pure, so expressions and sagas may use them.
 package jsonvalue
 
 import (
@@ -18,14 +18,18 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
+	"time"
+
+	"edda"
 )
 
 // MaxDepth bounds the nesting of a JSON value that enters a saga.
 const MaxDepth = 128
 
-// ErrTooDeep is why a value is neither read nor written.
+// ErrTooDeep is the error of a value that is nested deeper than [MaxDepth].
 var ErrTooDeep = fmt.Errorf("value is nested deeper than %d", MaxDepth)
 
 // maxExactFloat is 2^53: below it a float holds every integer exactly.
@@ -33,8 +37,8 @@ const maxExactFloat = 1 << 53
 
 // Decode reads one JSON value into nil, bool, int, float64, string, []any and
 // map[string]any. Integers stay integers; an integral float below 2^53 becomes
-// one. A number that fits neither int64 nor a finite float is a [json.Number], with all
-// its digits: money is never rounded silently. Empty input is null.
+// one. A number that fits neither int64 nor a finite float is a [json.Number] with all
+// its digits, because money is never rounded silently. Empty input is null.
 func Decode(data []byte) (any, error) {
 	if v, ok := read(data); ok {
 		return v, nil
@@ -42,15 +46,15 @@ func Decode(data []byte) (any, error) {
 	return decodeAny(data)
 }
 
-// read is Decode of plain JSON, in one pass and without reflection. Where ok is false
-// decodeAny has to tell what is wrong, or reads it after all.
+// read decodes plain JSON in one pass and without reflection. If ok is false, decodeAny
+// decides what the input is.
 func read(data []byte) (v any, ok bool) {
 	r := reader{scanner: scanner{data: data}, share: 1}
 	v = r.value(0)
 	return v, r.ended()
 }
 
-// Check returns the error that [Decode] would return, and makes no value.
+// Check returns the error that [Decode] would return, without building the value.
 func Check(data []byte) error {
 	s := scanner{data: data}
 	if s.skip(0); s.ended() {
@@ -60,7 +64,7 @@ func Check(data []byte) error {
 	return err
 }
 
-// decodeAny is Decode of anything, with errors that say what is wrong.
+// decodeAny decodes any input by encoding/json, which describes errors.
 func decodeAny(data []byte) (any, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil
@@ -78,8 +82,8 @@ func decodeAny(data []byte) (any, error) {
 }
 
 // Encode writes a canonical value as JSON: keys sorted, no HTML escapes, equal
-// values to equal bytes. Decode gives the same value again: what is nested deeper than
-// it reads is [ErrTooDeep].
+// values to equal bytes. [Decode] gives the same value again, so a value that is nested
+// too deep for it is [ErrTooDeep].
 func Encode(v any) (json.RawMessage, error) {
 	if out, ok := write(v); ok {
 		return out, nil
@@ -87,8 +91,8 @@ func Encode(v any) (json.RawMessage, error) {
 	return encodeAny(v, 0)
 }
 
-// encodeAny is Encode of anything that lies so many levels further in, with errors that
-// say what is wrong.
+// encodeAny encodes any value by encoding/json, which describes errors. level is the depth of
+// the value within its document.
 func encodeAny(v any, level int) (json.RawMessage, error) {
 	if hasLarge(v, 0) {
 		v = exponents(v)
@@ -106,8 +110,8 @@ func encodeAny(v any, level int) (json.RawMessage, error) {
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }
 
-// large tells a float that encoding/json writes as digits alone, which would be
-// read back as an integer, or refused as one that does not fit.
+// large reports whether encoding/json writes a float as digits alone. Those would be read
+// back as an integer, or refused because the integer does not fit.
 func large(f float64) bool { return math.Abs(f) >= maxExactFloat && math.Abs(f) < 1e21 }
 
 func hasLarge(v any, depth int) bool {
@@ -126,7 +130,7 @@ func hasLarge(v any, depth int) bool {
 	return false
 }
 
-// exponents is a copy in which large floats are written with an exponent.
+// exponents returns a copy in which large floats are numbers with an exponent.
 func exponents(v any) any {
 	switch v := v.(type) {
 	case float64:
@@ -149,9 +153,9 @@ func exponents(v any) any {
 	return v
 }
 
-// Canonical turns whatever a decoder or an expression gave into the value set
-// that Decode promises. NaN, infinities, other types and too deep nesting are
-// errors. Maps and lists are changed in place where their type allows.
+// Canonical converts a value of a decoder or an expression to the types that [Decode]
+// returns. NaN, infinities, other types and too deep nesting are errors. It changes
+// []any and map[string]any in place.
 func Canonical(v any) (any, error) { return canonical(v, 0) }
 
 func canonical(v any, depth int) (any, error) {
@@ -166,40 +170,31 @@ func canonical(v any, depth int) (any, error) {
 	case json.Number:
 		return parseNumber(string(v))
 	case []any:
-		return canonicalList(v, depth)
-	case map[string]any:
-		return canonicalMap(v, depth)
-	default:
-		return canonicalOther(v, depth)
-	}
-}
-
-func canonicalList(v []any, depth int) (any, error) {
-	for i, item := range v {
-		c, err := canonical(item, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		v[i] = c
-	}
-	return v, nil
-}
-
-func canonicalMap(v map[string]any, depth int) (any, error) {
-	for k, item := range v {
-		switch item.(type) {
-		case nil, bool, string, int:
-			if depth < MaxDepth {
-				continue // already canonical: do not write to the map
+		for i, item := range v {
+			c, err := canonical(item, depth+1)
+			if err != nil {
+				return nil, err
 			}
+			v[i] = c
 		}
-		c, err := canonical(item, depth+1)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", k, err)
+		return v, nil
+	case map[string]any:
+		for k, item := range v {
+			switch item.(type) {
+			case nil, bool, string, int:
+				if depth < MaxDepth {
+					continue // already canonical: do not write to the map
+				}
+			}
+			c, err := canonical(item, depth+1)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", k, err)
+			}
+			v[k] = c
 		}
-		v[k] = c
+		return v, nil
 	}
-	return v, nil
+	return canonicalOther(v, depth)
 }
 
 func number(f float64) (any, error) {
@@ -210,4 +205,57 @@ func number(f float64) (any, error) {
 		return int(f), nil
 	}
 	return f, nil
+}
+
+// canonicalOther converts the other types of an expression's value: sized integers,
+// times, typed slices and string-keyed maps.
+func canonicalOther(v any, depth int) (any, error) {
+	switch v := v.(type) {
+	case time.Time:
+		return edda.FormatTime(v), nil
+	case time.Duration:
+		return v.String(), nil
+	}
+	rv := reflect.ValueOf(v)
+	switch rv.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return int(rv.Int()), nil
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		if rv.Uint() > 1<<63-1 {
+			return json.Number(strconv.FormatUint(rv.Uint(), 10)), nil
+		}
+		return int(rv.Uint()), nil
+	case reflect.Float32, reflect.Float64:
+		return number(rv.Float())
+	case reflect.String:
+		return rv.String(), nil
+	case reflect.Slice, reflect.Array:
+		out := make([]any, rv.Len())
+		for i := range out {
+			c, err := canonical(rv.Index(i).Interface(), depth+1)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = c
+		}
+		return out, nil
+	case reflect.Map:
+		out := make(map[string]any, rv.Len())
+		for it := rv.MapRange(); it.Next(); {
+			k := it.Key()
+			for k.Kind() == reflect.Interface {
+				k = k.Elem()
+			}
+			if k.Kind() != reflect.String {
+				return nil, fmt.Errorf("a map key is a %s, not a string", k.Kind())
+			}
+			c, err := canonical(it.Value().Interface(), depth+1)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", k.String(), err)
+			}
+			out[k.String()] = c
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("a %T is not a JSON value", v)
 }

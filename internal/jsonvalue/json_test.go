@@ -65,8 +65,8 @@ func TestEncodeIsStable(t *testing.T) {
 	}
 }
 
-// Digits alone would be read back as an integer, or refused as one that does not
-// fit 64 bits: a state could not be loaded again.
+// Digits alone would be read back as an integer, or refused as an integer beyond 64
+// bits. Then a state could not be loaded again.
 func TestLargeFloatsAreReadBackAsTheyWere(t *testing.T) {
 	for _, text := range []string{"1e16", "9007199254740992.0", "186201680000000000.0", "9223372036854775808.0", "-1e19", "1e20", "1e21", "1e300", "-1e-7", "9007199254740993", "0.5"} {
 		for _, source := range []string{text, `{"a":[` + text + `,{"b":` + text + `}]}`} {
@@ -85,7 +85,7 @@ func TestLargeFloatsAreReadBackAsTheyWere(t *testing.T) {
 	}
 }
 
-// FuzzJSON: what is taken in comes back as it was, however it is written.
+// FuzzJSON checks that a decoded value survives encoding and decoding.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{"1e20", `{"a":[1e16,9007199254740993,-0,"\u2028<"]}`, "[[[]]]", "1e-400", "-0.0", `"\ud800"`} {
 		f.Add([]byte(seed))
@@ -109,7 +109,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// FuzzRead: the short way of reading JSON gives what encoding/json gives, or leaves it to it.
+// FuzzRead checks that the fast path gives the value of encoding/json, or none.
 func FuzzRead(f *testing.F) {
 	for _, seed := range append(oddities, `{"a":[1,-2.5e-3,"x",{}],"b":null,"a":true}`, strings.Repeat(" ", 2*mostShared)+`{"long":"é"}`) {
 		f.Add([]byte(seed))
@@ -131,7 +131,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// oddities are where readers of JSON differ.
+// oddities are inputs that readers of JSON treat differently.
 var oddities = []string{
 	"", " ", "01", "-", "-0", "-01", "1.", ".5", "1e", "1e+", "1E5", "+1", "1 2", "[1,]", "[,]", "{,}", `{"a":1,}`, `{"a"}`, `{a:1}`, `{"a":1}}`, "]", "nulll", "nul", "True",
 	`"`, `"\`, `"\"`, `"\""`, `"\n\u00e9\ud83d\ude00\ud800"`, `"\x"`, "\"\x01\"", "\"\x7f\"", "\"\xff\"", "\"\u2028<&>\"", `{"\u0061":1,"a":2}`, `{"a":1e999,"a":1}`, "\ufeff1", "\v1", "\u00a01",
@@ -140,7 +140,7 @@ var oddities = []string{
 	strings.Repeat(`{"a":`, MaxDepth+1) + "1" + strings.Repeat("}", MaxDepth+1),
 }
 
-// TestOdditiesAreDecodedAsByEncodingJSON: also what the short way must not take.
+// TestOdditiesAreDecodedAsByEncodingJSON includes inputs that the fast path must refuse.
 func TestOdditiesAreDecodedAsByEncodingJSON(t *testing.T) {
 	for _, text := range oddities {
 		for _, text := range []string{text, "[" + text + "]", `{"k":` + text + ` , "l":[]}`} {
@@ -153,7 +153,7 @@ func TestOdditiesAreDecodedAsByEncodingJSON(t *testing.T) {
 	}
 }
 
-// TestOddValuesAreEncodedAsByEncodingJSON: the same bytes, the same errors.
+// TestOddValuesAreEncodedAsByEncodingJSON compares bytes and errors.
 func TestOddValuesAreEncodedAsByEncodingJSON(t *testing.T) {
 	deep := any(1)
 	for range MaxDepth + 1 {
@@ -177,7 +177,7 @@ func TestOddValuesAreEncodedAsByEncodingJSON(t *testing.T) {
 	}
 }
 
-// What was encoded stays as it is when something else is.
+// Encoding another value does not change the bytes of the first.
 func TestEncodedBytesAreTheCallers(t *testing.T) {
 	first, err := Encode("first")
 	if err != nil {
@@ -188,7 +188,7 @@ func TestEncodedBytesAreTheCallers(t *testing.T) {
 	}
 }
 
-// FuzzCheck compares what passes over values with what makes them.
+// FuzzCheck compares Check with Decode.
 func FuzzCheck(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":{"b":7}}`, `{"a":{"b":1,"b":"\u0061"},"c":[1,-2.5e3,{}]}`, `{"a":{"\u0062":1}}`, `{"z":-0,"a":{}}`, `{"a":[]}`, `{"a":{"b":"é"},"c":"\xff"}`,
@@ -204,8 +204,8 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// TestWhatIsWrittenCanBeReadAgain: what is nested deeper is an error, by whatever way it is written.
-func TestWhatIsWrittenCanBeReadAgain(t *testing.T) {
+// TestAnEncodedValueCanBeDecoded: a value that is nested too deep is an error of every encoder.
+func TestAnEncodedValueCanBeDecoded(t *testing.T) {
 	for _, wrap := range []func(any) any{
 		func(v any) any { return []any{1, v} },
 		func(v any) any { return map[string]any{"a": nil, `[{"`: v} },

@@ -9,11 +9,11 @@ import (
 	"edda"
 )
 
-// short is how long most lists are.
+// short is the capacity of a new list: most lists are no longer.
 const short = 3
 
-// A method names one field, by the kind of its value. One that ends in If is for
-// a field with omitempty or omitzero.
+// A method names one field, by the kind of its value. A method that ends in If is
+// for a field with omitempty or omitzero.
 
 // Text names a string.
 func (c *Coder) Text(name string, v *string) {
@@ -97,7 +97,8 @@ func (c *Coder) Time(name string, v *time.Time) {
 		c.name(name)
 		c.writeTime(*v)
 	} else if c.is(name) {
-		c.readTime(v)
+		part, _ := c.quoted() // no time has an escape in it
+		c.wrong = c.wrong || v.UnmarshalText(part) != nil
 		c.nextField()
 	}
 }
@@ -118,7 +119,7 @@ func (c *Coder) UTCIf(name string, v *time.Time) {
 }
 
 func (c *Coder) writeTime(t time.Time) {
-	if c.stamp.n == 0 || c.stamp.time != t { // compared as it is: the same instant elsewhere is another text
+	if c.stamp.n == 0 || c.stamp.time != t { // with the zone: the same instant in another zone has another text
 		text, err := t.AppendText(c.stamp.room[:0])
 		if err != nil {
 			c.wrong, c.stamp.n = true, 0
@@ -129,11 +130,6 @@ func (c *Coder) writeTime(t time.Time) {
 	c.out = append(c.out, '"')
 	c.out = append(c.out, c.stamp.room[:c.stamp.n]...)
 	c.out = append(c.out, '"')
-}
-
-func (c *Coder) readTime(v *time.Time) {
-	part, _ := c.quoted() // no time has an escape in it
-	c.wrong = c.wrong || v.UnmarshalText(part) != nil
 }
 
 // JSON names a value that is JSON itself.
@@ -154,7 +150,7 @@ func (c *Coder) JSONIf(name string, v *json.RawMessage) {
 	}
 }
 
-// writeJSON writes what is compact and right as it is.
+// writeJSON writes a valid compact value unchanged.
 func (c *Coder) writeJSON(raw json.RawMessage) {
 	if raw == nil {
 		c.out = append(c.out, "null"...)
@@ -210,7 +206,7 @@ func (c *Coder) KeyIf(name string, v *edda.Key) {
 	}
 }
 
-// Pointer names a struct that may not be there.
+// Pointer names a struct that may be missing.
 func Pointer[T any](c *Coder, name string, v **T) {
 	switch {
 	case !c.writing && c.is(name):
@@ -226,7 +222,7 @@ func Pointer[T any](c *Coder, name string, v **T) {
 	}
 }
 
-// PointerIf names a struct that may not be there.
+// PointerIf names a struct that may be missing.
 func PointerIf[T any](c *Coder, name string, v **T) {
 	if !c.writing || *v != nil {
 		Pointer(c, name, v)
@@ -290,7 +286,7 @@ func mapIf[V any](c *Coder, name string, v *map[string]V, write func(V), read fu
 	}
 }
 
-// values are a document of their own.
+// values writes or reads a map of JSON values as a whole document.
 func (c *Coder) values(v *map[string]json.RawMessage) {
 	switch {
 	case c.writing && *v == nil:

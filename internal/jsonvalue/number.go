@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// parseNumber gives a number of JSON as an int, else as a float64, and what fits neither as
-// the [json.Number] that it is written as: an integer beyond 64 bits, or 1e999.
+// parseNumber parses a JSON number as an int, or else as a float64. A number that fits
+// neither is a [json.Number] with its text: an integer beyond 64 bits, or 1e999.
 func parseNumber(s string) (any, error) {
 	if i, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return int(i), nil
@@ -35,19 +35,19 @@ func isIntegerText(s string) bool {
 	return true
 }
 
-// isNumeral tells whether JSON can write a number so.
+// isNumeral reports whether a text is a number in JSON.
 func isNumeral(s string) bool {
 	n := scanner{data: []byte(s)}
 	n.numeral()
 	return !n.wrong && n.at == len(s)
 }
 
-// Integer is the text of a number beyond 64 bits that is written without a fraction and
-// an exponent; ok is false for any other.
+// Integer returns the text of a number beyond 64 bits that has no fraction and no
+// exponent; ok is false for any other.
 func Integer(n json.Number) (text string, ok bool) { return string(n), isIntegerText(string(n)) }
 
-// CompareNumbers orders two canonical numbers by their exact values, of which one at least
-// is beyond 64 bits; ok is false where one is no number. It costs what reading them costs.
+// CompareNumbers orders two canonical numbers by their exact values, if at least one is
+// beyond 64 bits; ok is false if one is no number. Its cost is linear in their texts.
 func CompareNumbers(a, b any) (c int, ok bool) {
 	x, ok := decimalOf(a)
 	if !ok {
@@ -57,7 +57,8 @@ func CompareNumbers(a, b any) (c int, ok bool) {
 	return x.compare(y), ok
 }
 
-// NumberKey is the same text for equal numbers beyond 64 bits, and another for others.
+// NumberKey returns a text that is the same for equal numbers beyond 64 bits, and differs
+// for different ones.
 func NumberKey(v any) string {
 	d, _ := decimalOf(v)
 	sign := ""
@@ -71,7 +72,7 @@ func NumberKey(v any) string {
 type decimal struct {
 	sign     int
 	digits   string
-	exponent *big.Int // a text may have any
+	exponent *big.Int // without a bound
 }
 
 func decimalOf(v any) (decimal, bool) {
@@ -118,14 +119,15 @@ func (d decimal) compare(o decimal) int {
 	return c * d.sign
 }
 
-// What a schema may be asked to compute with: far more than anything that is counted,
-// and little enough for a library that writes all digits of 1e1000000 out.
+// Bounds of a number that is checked against a schema. They are far beyond anything that
+// people count. The schema library writes out all digits, as those of 1e1000000.
 const (
 	maxSchemaDigits   = 1000
 	maxSchemaExponent = 1000
 )
 
-// ForSchema is an error where a value holds a number that no schema is asked about.
+// ForSchema returns an error if a value has a number that is too large to be checked
+// against a schema.
 func ForSchema(v any) error {
 	switch v := v.(type) {
 	case json.Number:

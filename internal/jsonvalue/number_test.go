@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestANumberBeyond64BitsKeepsAllItsDigits, whichever way it is read and written.
+// TestANumberBeyond64BitsKeepsAllItsDigits through every reader and writer.
 func TestANumberBeyond64BitsKeepsAllItsDigits(t *testing.T) {
 	long := strings.Repeat("123456789", 500)
 	for _, text := range []string{"9223372036854775808", "-9223372036854775809", "18446744073709551615", "1e999", "-1E+0999", "1.50e400", long, "-" + long, "1e" + long} {
@@ -44,7 +44,7 @@ func TestANumberBeyond64BitsKeepsAllItsDigits(t *testing.T) {
 	}
 }
 
-// TestNumbersBeyond64BitsAreComparedExactly, with each other and with those that fit.
+// TestNumbersBeyond64BitsAreComparedExactly with each other and with numbers that fit.
 func appended(v any, level int) (json.RawMessage, error) { return Append(nil, v, level) }
 
 func TestNumbersBeyond64BitsAreComparedExactly(t *testing.T) {
@@ -81,7 +81,7 @@ func TestNumbersBeyond64BitsAreComparedExactly(t *testing.T) {
 	}
 }
 
-// FuzzCompareNumbers holds the comparison against that of math/big.
+// FuzzCompareNumbers compares with math/big.
 func FuzzCompareNumbers(f *testing.F) {
 	f.Add("1e999", "9223372036854775808")
 	f.Add("-0.00120e3", "-1.2")
@@ -105,8 +105,8 @@ func ratOf(text string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(text)
 }
 
-// TestASchemaIsNotAskedAboutEndlessDigits: the library would write them all out, or fail.
-func TestASchemaIsNotAskedAboutEndlessDigits(t *testing.T) {
+// TestANumberTooLargeForASchemaIsRefused, because the library would write out all its digits, or fail.
+func TestANumberTooLargeForASchemaIsRefused(t *testing.T) {
 	for text, fits := range map[string]bool{
 		"18446744073709551615": true, "1e999": true, "-1E+0999": true, "1e1000000": false, "1e-99999": true, "1e99999999999999999999": false, strings.Repeat("9", maxSchemaDigits+1): false,
 		`"1e1000000"`: true, "7": true, `{"a":[1,{"b":1e1000000}]}`: false, `{"a":[1,{"b":1e400}]}`: true,

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// SetPath sets the leaf at path in the object. The maps further in are made where they are missing
-// and copied where not, so that an object that shares them stays as it was. A value on the way that
-// is no map is an error.
+// SetPath sets the leaf at path in the object. It creates the inner maps that are missing and copies
+// the others, so that an object that shares them does not change. An inner value that is no map is
+// an error.
 func SetPath(object map[string]any, path []string, v any) error {
 	name := path[0]
 	if len(path) == 1 {
@@ -30,7 +30,7 @@ func SetPath(object map[string]any, path []string, v any) error {
 	return nil
 }
 
-// UnsetPath removes the leaf at path from the object. It copies the maps further in, as SetPath does.
+// UnsetPath removes the leaf at path from the object. It copies the inner maps, as SetPath does.
 func UnsetPath(object map[string]any, path []string) {
 	name := path[0]
 	if len(path) == 1 {
@@ -45,7 +45,7 @@ func UnsetPath(object map[string]any, path []string) {
 }
 
 // Member returns the bytes of the member at path in an object that [Encode] wrote. They are part of
-// raw. It reports false where the path ends early, and where only [Decode] can tell.
+// raw. It reports false if there is no such member, and if only [Decode] can find it.
 func Member(raw []byte, path []string) (json.RawMessage, bool) {
 	s := scanner{data: raw}
 	for _, name := range path {
@@ -58,8 +58,8 @@ func Member(raw []byte, path []string) (json.RawMessage, bool) {
 	return raw[begin:s.at:s.at], !s.wrong
 }
 
-// enter goes to the value of a member of the object that comes next, and reports whether there is
-// one. It gives up at a name with an escape.
+// enter moves to the value of a member of the next object, and reports whether there is one. It
+// stops at a name with an escape.
 func (s *scanner) enter(name string) bool {
 	for n := 0; s.item(n, '{', '}'); n++ {
 		key, escaped := s.quoted()
@@ -75,7 +75,7 @@ func (s *scanner) enter(name string) bool {
 	return false
 }
 
-// TypeName says what a canonical value is, in the words that people use of JSON.
+// TypeName returns the name of a canonical value's type, for messages.
 func TypeName(v any) string {
 	switch v.(type) {
 	case nil:

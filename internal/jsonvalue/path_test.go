@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestSetPathLeavesTheMapsFurtherIn(t *testing.T) {
+func TestSetPathCopiesInnerMaps(t *testing.T) {
 	inner := map[string]any{"b": 1, "c": 2}
 	object := map[string]any{"a": inner, "x": "y"}
 	got := maps.Clone(object)
@@ -26,7 +26,7 @@ func TestSetPathLeavesTheMapsFurtherIn(t *testing.T) {
 	}
 }
 
-func TestSetPathMakesWhatIsMissing(t *testing.T) {
+func TestSetPathCreatesMissingMaps(t *testing.T) {
 	got := map[string]any{}
 	err := SetPath(got, []string{"a", "b", "c"}, nil)
 	if want := (map[string]any{"a": map[string]any{"b": map[string]any{"c": nil}}}); err != nil || !reflect.DeepEqual(got, want) {
@@ -48,7 +48,7 @@ func TestUnsetPathOfNothing(t *testing.T) {
 	}
 }
 
-func TestMemberIsWhatDecodingFinds(t *testing.T) {
+func TestMemberEqualsDecoding(t *testing.T) {
 	for _, test := range []struct{ raw, path, want string }{
 		{`{"a":{"b":[1,{"c":"}"}],"x":null},"b":2}`, "a.b", `[1,{"c":"}"}]`},
 		{`{"a":{"b":[1,{"c":"}"}],"x":null},"b":2}`, "a.x", `null`},

@@ -2,8 +2,8 @@
 
 package jsonvalue
 
-// poison overwrites a released buffer, so that a test with the race detector notices who kept a part
-// of it.
+// poison overwrites a released buffer, so that a test with the race detector finds code that kept a
+// part of it.
 func poison(room []byte) {
 	room = room[:cap(room)]
 	for i := range room {

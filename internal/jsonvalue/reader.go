@@ -8,20 +8,20 @@ import (
 	"unicode/utf8"
 )
 
-// Texts and JSON values that are read share pieces of memory: few allocations,
-// and none for the names of fields. A piece has room for a share of what is still
-// to be read, and is small, because a kept text keeps its whole piece. What is large
-// has memory of its own.
+// Texts and JSON values of one document share chunks of memory, so that there are few
+// allocations, and none for the names of fields. A chunk has room for a share of the
+// unread input. It is small, because a text that a caller keeps retains its whole chunk.
+// A large text has memory of its own.
 const (
 	textShare  = 3 // of a struct, which consists mostly of values
 	jsonShare  = 2
 	mostShared = 2 << 10
 )
 
-// reader makes values of one document. What is wrong for it is left to encoding/json.
+// reader builds the values of one document. If it sets wrong, encoding/json reads the document.
 type reader struct {
 	scanner
-	share int // of the rest of the document that a piece for texts has room for
+	share int // a chunk of texts has room for 1/share of the unread input
 	texts strings.Builder
 	jsons []byte
 }
@@ -41,13 +41,13 @@ func (r *reader) text() string {
 	return r.kept(part)
 }
 
-// unescaped stands apart so that only texts with escapes need memory of their own.
+// unescaped is a function of its own so that only texts with escapes move s to the heap.
 func (r *reader) unescaped(quoted []byte) (s string) {
 	r.wrong = json.Unmarshal(quoted, &s) != nil
 	return s
 }
 
-// kept is a text that the caller may keep.
+// kept copies a text, so that the caller may keep it.
 func (r *reader) kept(part []byte) string {
 	n := len(part)
 	if n > mostShared {
@@ -61,7 +61,7 @@ func (r *reader) kept(part []byte) string {
 	return r.texts.String()[r.texts.Len()-n:]
 }
 
-// keptJSON is a JSON value that the caller may keep.
+// keptJSON copies a JSON value, so that the caller may keep it.
 func (r *reader) keptJSON(raw []byte) json.RawMessage {
 	n := len(raw)
 	if n > mostShared {
@@ -75,7 +75,7 @@ func (r *reader) keptJSON(raw []byte) json.RawMessage {
 	return r.jsons[begin:len(r.jsons):len(r.jsons)]
 }
 
-// value makes a value that has so many lists and objects around it.
+// value builds a value. depth counts the lists and objects around it.
 func (r *reader) value(depth int) any {
 	c := r.next()
 	if depth > MaxDepth {
@@ -147,7 +147,7 @@ func (r *reader) bool() bool {
 	return false
 }
 
-// raw goes past any value, and returns its text, which the caller may keep.
+// raw moves past any value and returns a copy of its text.
 func (r *reader) raw() json.RawMessage {
 	r.next()
 	begin := r.at

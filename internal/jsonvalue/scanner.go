@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// scanner goes through one JSON document, token by token. It is wrong where what comes next
-// is not what JSON has there, and from then on it reads nothing more.
+// scanner scans one JSON document, token by token. At a syntax error it sets wrong, and then reads
+// nothing more.
 type scanner struct {
 	data   []byte
 	at     int
@@ -14,7 +14,7 @@ type scanner struct {
 	spaced bool // there was space between tokens
 }
 
-// next returns the byte that comes next, behind space; 0 at the end.
+// next skips space and returns the next byte; 0 at the end.
 func (s *scanner) next() byte {
 	for s.at < len(s.data) {
 		switch c := s.data[s.at]; c {
@@ -28,7 +28,7 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// take goes past c, and the space before it, if it is next.
+// take moves past c and the space before it, if c is next.
 func (s *scanner) take(c byte) bool {
 	if s.wrong || s.next() != c {
 		return false
@@ -39,8 +39,8 @@ func (s *scanner) take(c byte) bool {
 
 func (s *scanner) expect(c byte) { s.wrong = !s.take(c) }
 
-// item goes to the item behind n others of a list or an object, and past its end where
-// there is none.
+// item moves to the next item of a list or an object after n others. At the end it moves past it
+// and reports false.
 func (s *scanner) item(n int, begin, end byte) bool {
 	if n == 0 {
 		s.expect(begin)
@@ -54,10 +54,10 @@ func (s *scanner) item(n int, begin, end byte) bool {
 	return !s.wrong
 }
 
-// ended reports whether nothing but space is left of a document that was right.
+// ended reports whether the document was valid and only space follows.
 func (s *scanner) ended() bool { return s.next() == 0 && s.at == len(s.data) && !s.wrong }
 
-// skip goes past a value that has so many lists and objects around it.
+// skip moves past a value. depth counts the lists and objects around it.
 func (s *scanner) skip(depth int) {
 	c := s.next()
 	if depth > MaxDepth {
@@ -98,8 +98,8 @@ func (s *scanner) word(w string) {
 	s.at += len(w)
 }
 
-// quoted goes past a text, and returns what is between its quotes. Whether that is valid
-// UTF-8 is for the caller to see.
+// quoted moves past a text and returns the bytes between its quotes. The caller checks that they
+// are valid UTF-8.
 func (s *scanner) quoted() (part []byte, escaped bool) {
 	s.expect('"')
 	for begin := s.at; !s.wrong; s.at++ {
@@ -119,16 +119,16 @@ func (s *scanner) quoted() (part []byte, escaped bool) {
 	return nil, false
 }
 
-// Eight bytes of a text are looked at together, as the bytes of one word.
+// Eight bytes of a text are compared together, as the bytes of one word.
 const (
 	wordBytes = 8
 	eachByte  = 0x0101010101010101
 	highBits  = 0x80 * eachByte
 )
 
-// ordinary is how many bytes come before the next control character, quote or backslash:
-// taking 1, or the space, from such a byte sets its highest bit. Where it sets that of a
-// byte behind it too, the lowest one is right.
+// ordinary counts the bytes before the next control character, quote or backslash. Subtracting 1,
+// or the space, from such a byte sets its highest bit. It may set that of a later byte, too, so
+// only the lowest is exact.
 func ordinary(text []byte) (n int) {
 	for ; n+wordBytes <= len(text); n += wordBytes {
 		w := binary.LittleEndian.Uint64(text[n:])
@@ -143,7 +143,7 @@ func ordinary(text []byte) (n int) {
 	return n
 }
 
-// escape ends on the last byte of an escape.
+// escape moves to the last byte of an escape.
 func (s *scanner) escape() {
 	switch s.after() {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
@@ -162,7 +162,7 @@ func (s *scanner) escape() {
 	}
 }
 
-// after is the byte behind this one; 0 at the end.
+// after returns the byte after this one; 0 at the end.
 func (s *scanner) after() byte {
 	if s.at+1 >= len(s.data) {
 		return 0
@@ -174,7 +174,7 @@ func hex(c byte) bool {
 	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'
 }
 
-// numeral goes past a number, and returns it as it is written.
+// numeral moves past a number and returns its text.
 func (s *scanner) numeral() []byte {
 	begin := s.at
 	s.sign("-")
@@ -191,7 +191,7 @@ func (s *scanner) numeral() []byte {
 	return s.data[begin:s.at]
 }
 
-// sign goes past one of some bytes, if it is next.
+// sign moves past one of some bytes, if it is next.
 func (s *scanner) sign(any string) bool {
 	for i := range len(any) {
 		if s.at < len(s.data) && s.data[s.at] == any[i] {
@@ -202,7 +202,7 @@ func (s *scanner) sign(any string) bool {
 	return false
 }
 
-// digits goes past one digit or more.
+// digits moves past one digit or more.
 func (s *scanner) digits() {
 	begin := s.at
 	for s.at < len(s.data) && s.data[s.at] >= '0' && s.data[s.at] <= '9' {

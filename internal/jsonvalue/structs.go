@@ -6,7 +6,7 @@ import (
 	"edda"
 )
 
-// visit names the fields of *v, one after the other as they are declared.
+// visit names the fields of *v in the order of their declaration.
 func (c *Coder) visit(v any) {
 	switch v := v.(type) {
 	case *edda.Key:
@@ -33,13 +33,6 @@ func (c *Coder) visit(v any) {
 		part(c, v)
 	case Object:
 		v.Fields(c)
-	default:
-		c.partOfInstance(v)
-	}
-}
-
-func (c *Coder) partOfInstance(v any) {
-	switch v := v.(type) {
 	case *edda.Step:
 		step(c, v)
 	case *edda.EachRound:
@@ -63,7 +56,7 @@ func (c *Coder) partOfInstance(v any) {
 	}
 }
 
-// known tells whether there is a list for it, or none is needed.
+// known reports whether visit names the fields of *v, or v needs no list.
 func known(v any) bool {
 	switch v.(type) {
 	case *map[string]json.RawMessage,

@@ -20,8 +20,8 @@ func write(v any) (json.RawMessage, bool) {
 	return slices.Clone(b), true
 }
 
-// Append writes a canonical value as [Encode] does, behind b. The value lies so many levels
-// further in: what is too deep there is [ErrTooDeep].
+// Append appends a canonical value to b, encoded as by [Encode]. level is the depth of the value
+// within its document; a value that is too deep there is [ErrTooDeep].
 func Append(b []byte, v any, level int) ([]byte, error) {
 	if out, ok := appendValue(b, v, level); ok {
 		return out, nil
@@ -42,7 +42,11 @@ func appendValue(b []byte, v any, depth int) ([]byte, bool) {
 	case int:
 		return strconv.AppendInt(b, int64(v), 10), true
 	case float64:
-		return appendFloat(b, v)
+		if large(v) {
+			return strconv.AppendFloat(b, v, 'e', -1, 64), true
+		}
+		text, err := json.Marshal(v)
+		return append(b, text...), err == nil
 	case string:
 		b, err := AppendText(b, v)
 		return b, err == nil
@@ -56,16 +60,7 @@ func appendValue(b []byte, v any, depth int) ([]byte, bool) {
 	return b, false
 }
 
-func appendFloat(b []byte, f float64) ([]byte, bool) {
-	if large(f) {
-		return strconv.AppendFloat(b, f, 'e', -1, 64), true
-	}
-	text, err := json.Marshal(f)
-	return append(b, text...), err == nil
-}
-
-// AppendText writes a text as Encode does, behind b: as it is where nothing of it
-// needs an escape.
+// AppendText appends a text to b, encoded as by [Encode].
 func AppendText(b []byte, s string) ([]byte, error) {
 	begin := len(b)
 	b = append(append(b, '"'), s...)
@@ -75,7 +70,7 @@ func AppendText(b []byte, s string) ([]byte, error) {
 	return append(b, '"'), nil
 }
 
-// appendEscaped leaves what needs more than escapes of ASCII to encoding/json.
+// appendEscaped appends a text whose ASCII needs escapes. encoding/json encodes any other.
 func appendEscaped(b []byte, s string) ([]byte, error) {
 	if !utf8.ValidString(s) || strings.ContainsAny(s, "\u2028\u2029") {
 		text, err := encodeAny(s, 0)
@@ -84,24 +79,25 @@ func appendEscaped(b []byte, s string) ([]byte, error) {
 	b = append(b, '"')
 	from := 0
 	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' {
-			b = appendEscape(append(b, s[from:i]...), c)
-			from = i + 1
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		b = append(b, s[from:i]...)
+		from = i + 1
+		if short := strings.IndexByte("\"\\\b\f\n\r\t", c); short >= 0 {
+			b = append(b, '\\', `"\bfnrt`[short])
+		} else {
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xf])
 		}
 	}
 	return append(append(b, s[from:]...), '"'), nil
 }
 
-func appendEscape(b []byte, c byte) []byte {
-	if i := strings.IndexByte("\"\\\b\f\n\r\t", c); i >= 0 {
-		return append(b, '\\', `"\bfnrt`[i])
-	}
-	const hex = "0123456789abcdef"
-	return append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
-}
+const hexDigits = "0123456789abcdef"
 
-// plain reports whether a text is written as it is: encoding/json escapes the separators of
-// lines and paragraphs, too.
+// plain reports whether a text needs no escape. encoding/json escapes the separators of lines and
+// paragraphs, too.
 func plain(s []byte) bool {
 	return ordinary(s) == len(s) && utf8.Valid(s) && !bytes.Contains(s, []byte("\u2028")) && !bytes.Contains(s, []byte("\u2029"))
 }

@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Any is a pointer to a struct with whatever rapid chooses in it: also what is
-// written otherwise, or cannot be written.
+// Any returns a pointer to a struct with random fields. Some have an unusual encoding, or none.
 func Any(t *rapid.T, of reflect.Type) reflect.Value {
 	v := reflect.New(of)
 	anything(t, v.Elem(), 0)
@@ -60,8 +59,7 @@ func anything(t *rapid.T, v reflect.Value, depth int) {
 	}
 }
 
-// usual tells whether to set what may be left out: rarely enough that most of
-// what is made can be written.
+// usual reports whether to set an optional field: rarely, so that most structs can be encoded.
 func usual(t *rapid.T) bool { return rapid.IntRange(0, 3).Draw(t, "usual") == 0 }
 
 func anyParts(t *rapid.T, v reflect.Value, depth int) {

@@ -1,6 +1,6 @@
-// Package jsonvaluetest is what every list of fields passes: the bytes and values
-// are those of encoding/json, which knows the structs by reflection. A field that
-// was added to a struct and not to its list fails here.
+// Package jsonvaluetest is the test suite of every list of fields: the bytes and
+// values must equal those of encoding/json, which knows the structs by reflection. A
+// field that was added to a struct and not to its list fails here.
 package jsonvaluetest
 
 import (
@@ -17,11 +17,11 @@ import (
 	"edda/internal/jsonvalue"
 )
 
-// maxFields is how many a list may have: a coder has a bit for each.
+// maxFields bounds the fields of a list, because a coder has a bit for each.
 const maxFields = 64
 
-// Suite holds the lists of some structs, each given by a pointer to an empty
-// one, against encoding/json. A map of JSON values is one, too.
+// Suite compares the lists of some structs with encoding/json. A pointer to an empty
+// struct stands for each. A map of JSON values counts as one.
 func Suite(t *testing.T, structs ...any) {
 	for _, s := range structs {
 		of := reflect.TypeOf(s).Elem()
@@ -29,17 +29,17 @@ func Suite(t *testing.T, structs ...any) {
 			t.Run("empty", func(t *testing.T) { same(t, reflect.New(of)) })
 			t.Run("each field alone", func(t *testing.T) { alone(t, of) })
 			t.Run("every field", func(t *testing.T) { every(t, of) })
-			t.Run("cut off", func(t *testing.T) { cutOff(t, of) })
-			t.Run("hostile", func(t *testing.T) { hostileOnes(t, of) })
+			t.Run("truncated", func(t *testing.T) { truncated(t, of) })
+			t.Run("hostile", func(t *testing.T) { hostileInput(t, of) })
 			t.Run("any", rapid.MakeCheck(func(t *rapid.T) { same(t, Any(t, of)) }))
 		})
 	}
 }
 
-// seedBytes are enough for the largest struct that a seed leads to.
+// seedBytes suffice for the largest struct of a seed.
 const seedBytes = 64 << 10
 
-// FuzzAppend writes whatever the fuzzer makes of the structs.
+// FuzzAppend writes structs with random fields.
 func FuzzAppend(f *testing.F, structs ...any) {
 	for n := range byte(64) {
 		seed := make([]byte, seedBytes)
@@ -52,7 +52,7 @@ func FuzzAppend(f *testing.F, structs ...any) {
 	}))
 }
 
-// FuzzDecode gives whatever the fuzzer makes to the lists of all structs.
+// FuzzDecode reads random bytes by the lists of all structs.
 func FuzzDecode(f *testing.F, structs ...any) {
 	for _, s := range structs {
 		v := reflect.New(reflect.TypeOf(s).Elem())
@@ -72,7 +72,7 @@ func FuzzDecode(f *testing.F, structs ...any) {
 	})
 }
 
-// hostile is a document in forms in which readers of JSON differ.
+// hostile returns variants of a document that readers of JSON treat differently.
 func hostile(data []byte) [][]byte {
 	out := [][]byte{data, append(data[:len(data):len(data)], ' '), append(data[:len(data):len(data)], '}'), data[:len(data)/2]}
 	var spaced bytes.Buffer
@@ -89,8 +89,8 @@ func hostile(data []byte) [][]byte {
 	return append(out, twice(data), upper(data), []byte("null"), []byte("[]"), []byte(`"a"`), []byte(""), []byte("{"), []byte(`{"a"`), []byte(`{}`), []byte(` { } `))
 }
 
-// again has one field of the struct twice, empty or with one empty item: what
-// encoding/json leaves of the first shows.
+// again returns variants with one field of the struct twice, empty or with one empty item. They show
+// what encoding/json keeps of the first.
 func again(of reflect.Type, data []byte) (out [][]byte) {
 	if of.Kind() != reflect.Struct {
 		return nil
@@ -104,7 +104,7 @@ func again(of reflect.Type, data []byte) (out [][]byte) {
 	return out
 }
 
-// twice has every field twice.
+// twice returns a variant with every field twice.
 func twice(data []byte) []byte {
 	if len(data) < len("{}")+1 {
 		return data
@@ -112,7 +112,7 @@ func twice(data []byte) []byte {
 	return bytes.Join([][]byte{data[:len(data)-1], []byte(","), data[1:]}, nil)
 }
 
-// upper has a name that differs in case alone.
+// upper returns a variant with a name that differs in case only.
 func upper(data []byte) []byte {
 	out := bytes.Clone(data)
 	if i := bytes.IndexByte(out, '"'); i >= 0 {
@@ -121,7 +121,7 @@ func upper(data []byte) []byte {
 	return out
 }
 
-// alone sets one field at a time: what is left out when empty shows.
+// alone sets one field at a time, so that all others are empty.
 func alone(t *testing.T, of reflect.Type) {
 	if of.Kind() == reflect.Map {
 		return
@@ -136,7 +136,7 @@ func alone(t *testing.T, of reflect.Type) {
 	}
 }
 
-// every sets them all, and then nothing may have been left to encoding/json.
+// every sets all fields. Then encoding/json may not be needed, as the allocations show.
 func every(t *testing.T, of reflect.Type) {
 	v := reflect.New(of)
 	fill(v.Elem(), 0)
@@ -155,8 +155,8 @@ func every(t *testing.T, of reflect.Type) {
 	}
 }
 
-// cutOff ends a document at each of its bytes.
-func cutOff(t *testing.T, of reflect.Type) {
+// truncated ends a document at each of its bytes.
+func truncated(t *testing.T, of reflect.Type) {
 	v := reflect.New(of)
 	fill(v.Elem(), 0)
 	data, err := encode(v.Interface())
@@ -168,8 +168,8 @@ func cutOff(t *testing.T, of reflect.Type) {
 	}
 }
 
-// hostileOnes are read as encoding/json reads them, too.
-func hostileOnes(t *testing.T, of reflect.Type) {
+// hostileInput reads hostile variants of a document.
+func hostileInput(t *testing.T, of reflect.Type) {
 	v := reflect.New(of)
 	fill(v.Elem(), 0)
 	data, err := encode(v.Interface())
@@ -181,7 +181,7 @@ func hostileOnes(t *testing.T, of reflect.Type) {
 	}
 }
 
-// mostCuts is as far as every kind of value has come by then.
+// mostCuts suffices for every kind of value.
 const mostCuts = 3000
 
 // reporter is a *testing.T or a *rapid.T.
@@ -190,7 +190,7 @@ type reporter interface {
 	Fatalf(format string, args ...any)
 }
 
-// same writes what v points to, and reads it back.
+// same writes the struct that v points to and reads it back.
 func same(t reporter, v reflect.Value) {
 	t.Helper()
 	before := []byte("before")
@@ -208,7 +208,7 @@ func sameRead(t reporter, of reflect.Type, data []byte) {
 	t.Helper()
 	kept := bytes.Clone(data)
 	got, err := decode(of, kept)
-	clear(kept) // nothing of the row is kept
+	clear(kept) // the value may not retain a part of the input
 	want := reflect.New(of)
 	wantErr := json.Unmarshal(data, want.Interface())
 	if !reflect.DeepEqual(got, want.Elem().Interface()) || text(err) != text(wantErr) {
@@ -237,10 +237,10 @@ func text(err error) string {
 	return err.Error()
 }
 
-// deep is how far rapid goes into structs that hold structs.
+// deep bounds the nesting of random structs.
 const deep = 5
 
-// fill sets v, and everything in it, to something that is plain.
+// fill sets v and everything in it to plain values.
 func fill(v reflect.Value, depth int) {
 	switch v.Interface().(type) {
 	case time.Time:

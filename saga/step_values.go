@@ -1,7 +1,9 @@
 package saga
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 
 	"edda"
 	"edda/expression"
@@ -18,8 +20,8 @@ func (v view) stepValues(p *expression.Program) (any, error) {
 		if wanted != nil && !wanted[s.ID] {
 			continue
 		}
-		value, err := stepValue(s)
-		if err != nil {
+		value := map[string]any{"status": string(s.Status), "attempt": s.Attempt}
+		if err := decodeInto(value, map[string]json.RawMessage{"result": s.Result, "error": s.Error, "input": s.Input}); err != nil {
 			return nil, err
 		}
 		out[s.ID] = value
@@ -53,12 +55,6 @@ func stepIDs(p *expression.Program) map[string]bool {
 		out[ref[1]] = true
 	}
 	return out
-}
-
-func stepValue(s *edda.Step) (any, error) {
-	out := map[string]any{"status": string(s.Status), "attempt": s.Attempt}
-	err := decodeInto(out, map[string]json.RawMessage{"result": s.Result, "error": s.Error, "input": s.Input})
-	return out, err
 }
 
 func decodeInto(out map[string]any, fields map[string]json.RawMessage) error {
@@ -111,6 +107,6 @@ func (v view) members(group string) []edda.Step {
 			out = append(out, s)
 		}
 	}
-	sortByIndex(out)
+	slices.SortStableFunc(out, func(a, b edda.Step) int { return cmp.Compare(a.Index, b.Index) })
 	return out
 }

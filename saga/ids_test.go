@@ -18,8 +18,8 @@ on:
   Lost: {do: [{fail: lost}]}
 `
 
-// A refund is the same command with the same idempotency key, whatever caused it and whenever.
-func TestAnUndoHasOneIDWhateverSetItOff(t *testing.T) {
+// A refund is the same command with the same idempotency key for any cause and at any time.
+func TestAnUndosIDDoesNotDependOnItsCause(t *testing.T) {
 	set := setOf(t, refunded)
 	payload := json.RawMessage(`{"id":"K"}`)
 	event := func(id, kind string, after time.Duration) edda.Event {
