@@ -10,16 +10,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
 // result stores the outcome of a command.
 func (w *world) result(tenant, id string, opts ...jetstream.PublishOpt) {
-	w.t.Helper()
+	w.T.Helper()
 	subject := fmt.Sprintf("tenant.%s.effect_result.charge.%s", tenant, id)
 	body := fmt.Sprintf(`{"tenant_id":%q,"command_id":%q,"effect_name":"charge","result_type":"Succeeded"}`, tenant, id)
-	if _, err := w.js.Publish(w.t.Context(), subject, []byte(body), opts...); err != nil {
-		w.t.Fatal(err)
+	if _, err := w.JS.Publish(w.T.Context(), subject, []byte(body), opts...); err != nil {
+		w.T.Fatal(err)
 	}
 }
 
@@ -118,7 +119,7 @@ func TestASourceHasCaughtUpWhenThePastIsHandled(t *testing.T) {
 			ev := past[2+i]
 			store.commit(ev.Stream, ev.Seq)
 			none(ctx, t, src, time.Second)
-			if got := closed(src.CaughtUp()); got != want {
+			if got := testkit.Closed(src.CaughtUp()); got != want {
 				t.Errorf("after %s %d: caught up is %t", ev.Stream, ev.Seq, got)
 			}
 		}
@@ -130,21 +131,12 @@ func TestASourceWithoutAPastHasCaughtUp(t *testing.T) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		none(ctx, t, src, time.Minute)
-		if !closed(src.CaughtUp()) {
+		if !testkit.Closed(src.CaughtUp()) {
 			t.Error("it has not caught up")
 		}
 		w.mixed(1)
 		fetch(ctx, t, src, 2)
 	})
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead: copies of results that were taken
@@ -156,13 +148,13 @@ func TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead(t *testing.T) {
 		do    func()
 		wakes bool
 	}{
-		{func() { r.moveTo(1, time.Time{}, false) }, true},
-		{func() { r.moveTo(2, time.Time{}, false) }, true}, // the end of it
-		{func() { r.moveTo(3, time.Time{}, false) }, false},
-		{func() { r.moveTo(4, time.Time{}, true) }, true},
-		{func() { r.quietTo(9) }, false},
-		{func() { r.atStart.end = 12; r.quietTo(12) }, true},
-		{func() { r.quietTo(13) }, false},
+		{func() { r.advance(1, time.Time{}, false) }, true},
+		{func() { r.advance(2, time.Time{}, false) }, true}, // the end of it
+		{func() { r.advance(3, time.Time{}, false) }, false},
+		{func() { r.advance(4, time.Time{}, true) }, true},
+		{func() { r.noteEmpty(9) }, false},
+		{func() { r.atStart.end = 12; r.noteEmpty(12) }, true},
+		{func() { r.noteEmpty(13) }, false},
 	} {
 		step.do()
 		if got := len(wake) == 1; got != step.wakes {
@@ -179,5 +171,5 @@ func TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead(t *testing.T) {
 func TestNoReaderIsAskedOnceTheSourceHasCaughtUp(t *testing.T) {
 	s := &Source{readers: []*reader{nil}, caughtUp: make(chan struct{})}
 	close(s.caughtUp)
-	s.catchUp()
+	s.checkCaughtUp()
 }

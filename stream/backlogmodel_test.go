@@ -14,6 +14,7 @@ import (
 
 	"edda"
 	"edda/internal/backoff"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
@@ -134,17 +135,17 @@ func (v *river) flow(ctx context.Context, r *reader) error {
 	}
 	if r.position() < v.end() { // a look at the ends finds that nothing more comes
 		_ = backoff.Wait(ctx, time.Second)
-		r.quietTo(uint64(len(v.messages)))
+		r.noteEmpty(uint64(len(v.messages)))
 	}
 	return nil
 }
 
 func (v *river) deliver(ctx context.Context, r *reader, m drop) error {
 	if m.kind == foreign {
-		r.moveTo(m.event.Seq, m.event.Time, false)
+		r.advance(m.event.Seq, m.event.Time, false)
 		return nil
 	}
-	return r.keep(ctx, m.event)
+	return r.enqueue(ctx, m.event)
 }
 
 // sourceOf is a source whose readers are to be fed.
@@ -212,15 +213,15 @@ func (s *Source) ended(rivers []*river) error {
 	var store positions
 	for i, v := range rivers {
 		last := v.lastOurs()
-		if last > 0 && closed(s.CaughtUp()) {
+		if last > 0 && testkit.Closed(s.CaughtUp()) {
 			return fmt.Errorf("it has caught up before stream %d was handled", i)
 		}
 		store.commit(s.readers[i].name, last)
 		s.readers[i].committed = store.committed
-		s.catchUp()
+		s.checkCaughtUp()
 	}
-	if !closed(s.CaughtUp()) || s.catchingUp {
-		return fmt.Errorf("the past has no end: caught up is %t, of the past %t", closed(s.CaughtUp()), s.catchingUp)
+	if !testkit.Closed(s.CaughtUp()) || s.catchingUp {
+		return fmt.Errorf("the past has no end: caught up is %t, of the past %t", testkit.Closed(s.CaughtUp()), s.catchingUp)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
@@ -40,7 +41,7 @@ func TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored(t *testing.T
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		p := NewPublisher(w.js, w.codec)
+		p := NewPublisher(w.JS, w.codec)
 		var all, acme []string
 		for i := range 40 {
 			tenant := []string{"acme", "beta"}[i%2]
@@ -57,7 +58,7 @@ func TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored(t *testing.T
 		}
 		fetch(ctx, t, src, 40)
 		open := func(tenant string, from ...edda.Checkpoint) *CatchUp {
-			past, err := OpenCatchUp(ctx, w.js, engine.SagaTenant{Tenant: tenant, Saga: "late"}, from, SourceOptions{Name: "store"})
+			past, err := OpenCatchUp(ctx, w.JS, engine.SagaTenant{Tenant: tenant, Saga: "late"}, from, SourceOptions{Name: "store"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,10 +80,7 @@ func TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored(t *testing.T
 			t.Errorf("from the middle: %v", got)
 		}
 		past.Close()
-		s, err := w.js.Stream(ctx, wire.AggregateEvents)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.Stream(ctx, wire.AggregateEvents)
 		for name := range s.ConsumerNames(ctx).Name() {
 			if name != wire.ConsumerName("saga", "", "") {
 				t.Errorf("the consumer %s is left", name)
@@ -97,15 +95,12 @@ func TestACatchUpGoesOnWhereItsStreamBeginsAndSaysSo(t *testing.T) {
 		for i := range 10 {
 			w.send("acme", "O1", i)
 		}
-		s, err := w.js.Stream(ctx, wire.AggregateEvents)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.Stream(ctx, wire.AggregateEvents)
 		if err := s.Purge(ctx, jetstream.WithPurgeSequence(5)); err != nil {
 			t.Fatal(err)
 		}
 		from := edda.Checkpoint{Stream: wire.AggregateEvents, Seq: 2, Created: s.CachedInfo().Created}
-		past, err := OpenCatchUp(ctx, w.js, engine.SagaTenant{Tenant: "acme", Saga: "late"}, []edda.Checkpoint{from}, SourceOptions{Name: "store"})
+		past, err := OpenCatchUp(ctx, w.JS, engine.SagaTenant{Tenant: "acme", Saga: "late"}, []edda.Checkpoint{from}, SourceOptions{Name: "store"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +116,7 @@ func TestACatchUpGoesOnWhereItsStreamBeginsAndSaysSo(t *testing.T) {
 
 func TestNobodyIsCaughtUpForATenantThatIsNotServed(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		_, err := OpenCatchUp(ctx, w.js, engine.SagaTenant{Tenant: "beta", Saga: "late"}, nil, SourceOptions{Name: "store", Tenants: wire.Tenants{"acme*"}})
-		wantError(t, err, edda.Permanent, "beta", "not served")
+		_, err := OpenCatchUp(ctx, w.JS, engine.SagaTenant{Tenant: "beta", Saga: "late"}, nil, SourceOptions{Name: "store", Tenants: wire.Tenants{"acme*"}})
+		testkit.WantError(t, err, edda.Permanent, "beta", "not served")
 	})
 }

@@ -14,13 +14,13 @@ import (
 
 // charge publishes effect commands.
 func (w *world) charge(tenant string, ids ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	var batch []edda.Work
 	for _, id := range ids {
 		batch = append(batch, edda.Work{ID: id, Kind: edda.WorkEffect, Name: "charge", From: edda.Key{Tenant: tenant, Saga: "order", Correlation: id}})
 	}
-	if errs := NewPublisher(w.js, w.codec).Deliver(w.t.Context(), batch); errs != nil {
-		w.t.Fatal(errors.Join(errs...))
+	if errs := NewPublisher(w.JS, w.codec).Deliver(w.T.Context(), batch); errs != nil {
+		w.T.Fatal(errors.Join(errs...))
 	}
 }
 
@@ -44,7 +44,7 @@ func take(ctx context.Context, t *testing.T, c *Commands, wait time.Duration, wa
 func TestCommandsComeInOrderAndOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1", "c2")
-		c := NewCommands(w.js, CommandsOptions{})
+		c := NewCommands(w.JS, CommandsOptions{})
 		for _, d := range take(ctx, t, c, time.Minute, "c1", "c2") {
 			for range 2 {
 				if err := d.Ack(ctx); err != nil {
@@ -66,7 +66,7 @@ func TestCommandsComeInOrderAndOnce(t *testing.T) {
 func TestFetchTakesAtMostItsNumber(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1", "c2", "c3")
-		c := NewCommands(w.js, CommandsOptions{})
+		c := NewCommands(w.JS, CommandsOptions{})
 		for _, want := range []int{2, 1, 0} {
 			got, err := c.Fetch(ctx, "charge", 2, time.Second)
 			if err != nil || len(got) != want {
@@ -79,7 +79,7 @@ func TestFetchTakesAtMostItsNumber(t *testing.T) {
 func TestSilentWorkersLoseTheirCommand(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1", "c2")
-		c := NewCommands(w.js, CommandsOptions{})
+		c := NewCommands(w.JS, CommandsOptions{})
 		got := take(ctx, t, c, time.Minute, "c1", "c2")
 		for range 10 {
 			time.Sleep(effects.Heartbeat)
@@ -94,7 +94,7 @@ func TestSilentWorkersLoseTheirCommand(t *testing.T) {
 func TestNakDelays(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1")
-		c := NewCommands(w.js, CommandsOptions{})
+		c := NewCommands(w.JS, CommandsOptions{})
 		if err := take(ctx, t, c, time.Minute, "c1")[0].Nak(ctx, time.Hour); err != nil {
 			t.Fatal(err)
 		}
@@ -105,9 +105,9 @@ func TestNakDelays(t *testing.T) {
 
 func TestWorkersShareTheirCommands(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		_, js := w.connect()
+		_, js := w.Connect()
 		defer js.Conn().Close()
-		a := NewCommands(w.js, CommandsOptions{Tenants: wire.Tenants{"acme", "beta"}})
+		a := NewCommands(w.JS, CommandsOptions{Tenants: wire.Tenants{"acme", "beta"}})
 		b := NewCommands(js, CommandsOptions{Tenants: wire.Tenants{"beta", "acme"}})
 		w.charge("acme", "c1")
 		take(ctx, t, a, time.Minute, "c1")
@@ -122,8 +122,8 @@ func TestCommandsOfOtherTenantsAreLeft(t *testing.T) {
 				w.charge("acme", "c1")
 				w.charge("beta", "c2")
 				w.charge("acme", "c3")
-				take(ctx, t, NewCommands(w.js, CommandsOptions{Tenants: tenants}), time.Minute, "c1", "c3")
-				take(ctx, t, NewCommands(w.js, CommandsOptions{Tenants: wire.Tenants{"beta"}}), time.Minute, "c2")
+				take(ctx, t, NewCommands(w.JS, CommandsOptions{Tenants: tenants}), time.Minute, "c1", "c3")
+				take(ctx, t, NewCommands(w.JS, CommandsOptions{Tenants: wire.Tenants{"beta"}}), time.Minute, "c2")
 			})
 		})
 	}
@@ -131,10 +131,10 @@ func TestCommandsOfOtherTenantsAreLeft(t *testing.T) {
 
 func TestMalformedCommandsAreHandedOut(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if _, err := w.js.Publish(ctx, "tenant.acme.effect.charge.c1", []byte("{")); err != nil {
+		if _, err := w.JS.Publish(ctx, "tenant.acme.effect.charge.c1", []byte("{")); err != nil {
 			t.Fatal(err)
 		}
-		d := take(ctx, t, NewCommands(w.js, CommandsOptions{}), time.Minute, "c1")[0]
+		d := take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Minute, "c1")[0]
 		if d.Command().Malformed == "" {
 			t.Errorf("got %+v", d.Command())
 		}
@@ -143,19 +143,19 @@ func TestMalformedCommandsAreHandedOut(t *testing.T) {
 
 func TestCommandsSurviveTheServerAndTheirConsumer(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		c := NewCommands(w.js, CommandsOptions{})
+		c := NewCommands(w.JS, CommandsOptions{})
 		w.charge("acme", "c1")
 		if err := take(ctx, t, c, time.Minute, "c1")[0].Ack(ctx); err != nil {
 			t.Fatal(err)
 		}
-		w.restart(func() {
+		w.Restart(func() {
 			if got, _ := c.Fetch(ctx, "charge", 1, time.Second); len(got) > 0 {
 				t.Error("commands come without a server")
 			}
 		})
 		w.charge("acme", "c2")
 		take(ctx, t, c, time.Minute, "c2")
-		if err := w.js.DeleteConsumer(ctx, wire.WorkflowCommands, c.config("charge").Durable); err != nil {
+		if err := w.JS.DeleteConsumer(ctx, wire.WorkflowCommands, c.config("charge").Durable); err != nil {
 			t.Fatal(err)
 		}
 		w.charge("acme", "c3")
@@ -173,7 +173,7 @@ func TestCommandsSurviveTheServerAndTheirConsumer(t *testing.T) {
 
 func TestFetchOfCommandsEndsWithItsContext(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		c := NewCommands(w.js, CommandsOptions{})
+		c := NewCommands(w.JS, CommandsOptions{})
 		ctx, cancel := context.WithCancel(ctx)
 		time.AfterFunc(time.Second, cancel)
 		began := time.Now()
@@ -191,12 +191,12 @@ func TestFetchOfCommandsEndsWithItsContext(t *testing.T) {
 func TestCommandsOfAKilledWorkerComeAtOnceToTheSoleOne(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1", "c2", "c3")
-		first := take(ctx, t, NewCommands(w.js, CommandsOptions{}), time.Second, "c1", "c2", "c3")
+		first := take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Second, "c1", "c2", "c3")
 		if err := first[0].Ack(ctx); err != nil {
 			t.Fatal(err)
 		}
-		take(ctx, t, NewCommands(w.js, CommandsOptions{}), time.Second) // another may work on them
-		sole := NewCommands(w.js, CommandsOptions{Sole: true})
+		take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Second) // another may work on them
+		sole := NewCommands(w.JS, CommandsOptions{Sole: true})
 		take(ctx, t, sole, time.Second, "c2", "c3")
 		sole.forget("charge")
 		take(ctx, t, sole, time.Second) // once, not whenever the consumer is looked for

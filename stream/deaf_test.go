@@ -69,7 +69,7 @@ func TestADeafProcessWasToldLaterThanTenSeconds(t *testing.T) {
 }
 
 func toldInTime(ctx context.Context, w *world, phase time.Duration) {
-	t := w.t
+	t := w.T
 	quiet := &silence{world: w}
 	nc, js, err := kv.Connect(kv.Connection{Server: quiet})
 	if err != nil {
@@ -104,14 +104,14 @@ func toldInTime(ctx context.Context, w *world, phase time.Duration) {
 		t.Logf("%s: told after %v", what, time.Since(from))
 	}
 	remake := func() {
-		if _, err := EnsureStreams(ctx, w.js, StreamOptions{}); err != nil {
+		if _, err := EnsureStreams(ctx, w.JS, StreamOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	time.Sleep(watchEvery)
 	for _, p := range plans() {
 		soon(p.name+" is deleted", false, func() {
-			if err := w.js.DeleteStream(ctx, p.name); err != nil {
+			if err := w.JS.DeleteStream(ctx, p.name); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -131,9 +131,9 @@ func TestAJetStreamThatDoesNotAnswerWasToldLaterThanTenSeconds(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		const prefix = "MUTE"
 		var mute atomic.Bool
-		relay, err := w.nc.Subscribe(prefix+".>", func(m *nats.Msg) {
+		relay, err := w.NC.Subscribe(prefix+".>", func(m *nats.Msg) {
 			if !mute.Load() {
-				if err := w.nc.PublishRequest("$JS.API"+m.Subject[len(prefix):], m.Reply, m.Data); err != nil {
+				if err := w.NC.PublishRequest("$JS.API"+m.Subject[len(prefix):], m.Reply, m.Data); err != nil {
 					t.Error(err)
 				}
 			}
@@ -142,7 +142,7 @@ func TestAJetStreamThatDoesNotAnswerWasToldLaterThanTenSeconds(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = relay.Unsubscribe() }()
-		js, err := jetstream.NewWithAPIPrefix(w.nc, prefix)
+		js, err := jetstream.NewWithAPIPrefix(w.NC, prefix)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestAJetStreamThatDoesNotAnswerWasToldLaterThanTenSeconds(t *testing.T) {
 		}
 		mute.Store(true)
 		time.Sleep(toldWithin)
-		wantError(t, watch.Problem(), nil, "AGGREGATE_EVENTS does not answer", "WORKFLOW_COMMANDS does not answer", "WORKFLOW_EVENTS does not answer")
+		testkit.WantError(t, watch.Problem(), nil, "AGGREGATE_EVENTS does not answer", "WORKFLOW_COMMANDS does not answer", "WORKFLOW_EVENTS does not answer")
 		mute.Store(false)
 		time.Sleep(toldWithin)
 		if err := watch.Problem(); err != nil {

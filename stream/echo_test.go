@@ -13,6 +13,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
@@ -26,7 +27,7 @@ func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
 		time.Sleep(time.Second)
 		w.send("acme", "O1", 1)
 		time.Sleep(time.Second)
-		if errs := NewPublisher(w.js, wire.Codec{}).Deliver(ctx, []edda.Work{copied}); errs != nil {
+		if errs := NewPublisher(w.JS, wire.Codec{}).Deliver(ctx, []edda.Work{copied}); errs != nil {
 			t.Fatal(errs)
 		}
 		at := time.Now()
@@ -53,8 +54,8 @@ func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
 		s.Recheck() // what was read is held against the stream
 		time.Sleep(time.Minute)
 		for _, r := range s.readers {
-			if r.name == wire.WorkflowEvents && (!r.reached().Time.Equal(at) || r.reached().Seq != 1) {
-				t.Errorf("reached %+v", r.reached())
+			if r.name == wire.WorkflowEvents && (!r.checkpoint().Time.Equal(at) || r.checkpoint().Seq != 1) {
+				t.Errorf("reached %+v", r.checkpoint())
 			}
 		}
 	})
@@ -67,9 +68,9 @@ func handable(id, tenant string) edda.Work {
 
 // echo publishes the echo of a result.
 func (w *world) echo(id string) {
-	w.t.Helper()
-	if errs := NewPublisher(w.js, wire.Codec{}).Deliver(w.t.Context(), []edda.Work{copyOf(w.t, id)}); errs != nil {
-		w.t.Fatal(errs)
+	w.T.Helper()
+	if errs := NewPublisher(w.JS, wire.Codec{}).Deliver(w.T.Context(), []edda.Work{copyOf(w.T, id)}); errs != nil {
+		w.T.Fatal(errs)
 	}
 }
 
@@ -83,10 +84,10 @@ func ids(events []edda.Event) (out []string) {
 
 // consumerOf is what the server says of the sagas' consumer of results and facts.
 func (w *world) consumerOf(ctx context.Context) *jetstream.ConsumerInfo {
-	w.t.Helper()
-	cons, err := w.js.Consumer(ctx, wire.WorkflowEvents, wire.ConsumerName("saga", "", ""))
+	w.T.Helper()
+	cons, err := w.JS.Consumer(ctx, wire.WorkflowEvents, wire.ConsumerName("saga", "", ""))
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return cons.CachedInfo()
 }
@@ -130,7 +131,7 @@ func TestTheBacklogHasItsEchoes(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			w.result("acme", "plain")
 			w.echo("e2")
-			src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll, Restored: restored})
+			src, err := OpenSource(ctx, w.JS, nil, SourceOptions{From: FromAll, Restored: restored})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,8 +167,8 @@ func TestEchoesWereReadForEverWhereTheBacklogsEndWasDeleted(t *testing.T) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		synctest.Wait() // it waits for room
-		s := w.stream(ctx, wire.WorkflowEvents)
-		w.must(s.DeleteMsg(ctx, all))
+		s := w.Stream(ctx, wire.WorkflowEvents)
+		w.Must(s.DeleteMsg(ctx, all))
 		fetch(ctx, t, src, all-1)
 		synctest.Wait()
 		if src.readers[2].backlogRead() {
@@ -189,11 +190,11 @@ func TestEchoesOfVersionsBeforeAreResults(t *testing.T) {
 		synctest.Wait()
 		taken := time.Now().Add(-time.Hour).UTC()
 		m, err := w.codec.Work(copyAt(t, handable("c1", "acme"), taken))
-		w.must(err)
+		w.Must(err)
 		m.Subject = "tenant.acme.effect_result.charge.c1"
 		m.Header.Set("Edda-Run", "01J")
-		_, err = w.js.PublishMsg(ctx, m)
-		w.must(err)
+		_, err = w.JS.PublishMsg(ctx, m)
+		w.Must(err)
 		if got := fetch(ctx, t, src, 1)[0]; got.ID != wire.ResultID("c1") || !got.Time.Equal(taken) || got.Malformed != "" {
 			t.Errorf("%+v", got)
 		}
@@ -204,13 +205,13 @@ func TestEchoesOfVersionsBeforeAreResults(t *testing.T) {
 // nobody had read. It came back without the last ones, and others took their places.
 func TestMessagesWereSkippedWhereTheServerLostEchoes(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		before := w.backup()
+		before := w.Backup()
 		for i := range 10 {
 			w.result("acme", fmt.Sprint("foreign", i))
 		}
-		other := w.backup()
+		other := w.Backup()
 		before()
-		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll})
+		src, err := OpenSource(ctx, w.JS, nil, SourceOptions{From: FromAll})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +228,7 @@ func TestMessagesWereSkippedWhereTheServerLostEchoes(t *testing.T) {
 		case err = <-ended:
 		case <-time.After(time.Minute):
 		}
-		wantError(t, err, edda.Permanent, wire.WorkflowEvents, "wrote others in their place")
+		testkit.WantError(t, err, edda.Permanent, wire.WorkflowEvents, "wrote others in their place")
 	})
 }
 
@@ -248,7 +249,7 @@ func TestAResultThatDiedIsSentAgainFromItsEcho(t *testing.T) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		synctest.Wait()
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		ev, copied, err := wire.Codec{}.Applied(effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`),
 			Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
 		if err != nil {
@@ -256,7 +257,7 @@ func TestAResultThatDiedIsSentAgainFromItsEcho(t *testing.T) {
 		}
 		letter := edda.DeadLetter{ID: "d1", Reason: edda.DeadFull, Event: ev}
 		_, err = p.Resend(ctx, letter, nil, "again-1")
-		wantError(t, err, edda.Permanent, "sent again by and by")
+		testkit.WantError(t, err, edda.Permanent, "sent again by and by")
 		if errs := p.Deliver(ctx, []edda.Work{copied}); errs != nil {
 			t.Fatal(errs)
 		}
@@ -267,9 +268,9 @@ func TestAResultThatDiedIsSentAgainFromItsEcho(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		m, err := w.codec.Work(copied) // of a version before
-		w.must(err)
-		w.must(w.stream(ctx, wire.WorkflowEvents).Purge(ctx))
-		if _, err := w.js.Publish(ctx, "tenant.acme.effect_result.charge.c1", m.Data); err != nil {
+		w.Must(err)
+		w.Must(w.Stream(ctx, wire.WorkflowEvents).Purge(ctx))
+		if _, err := w.JS.Publish(ctx, "tenant.acme.effect_result.charge.c1", m.Data); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := p.Resend(ctx, letter, nil, "again-2"); err != nil {

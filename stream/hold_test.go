@@ -14,15 +14,15 @@ import (
 
 // tell sends a signal and a result, as people and workers do.
 func (w *world) tell(ctx context.Context, id string) {
-	w.t.Helper()
-	p := NewPublisher(w.js, w.codec)
+	w.T.Helper()
+	p := NewPublisher(w.JS, w.codec)
 	_, err := p.Send(ctx, edda.Event{Kind: edda.KindSignal, ID: "signal-" + id, Tenant: "acme", Type: "go",
 		Key: edda.Key{Tenant: "acme", Saga: "order", Correlation: id}})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	if err := p.PublishResult(ctx, effects.Result{Tenant: "acme", CommandID: "command-" + id, Effect: "charge", Outcome: edda.Succeeded, Time: noon}); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
@@ -33,7 +33,7 @@ func TestHeldEventsStayInTheirStreamAndTheRestComes(t *testing.T) {
 		defer stop()
 		src.Hold(true)
 		for i := range events {
-			if err := w.nc.Publish(orders, fmt.Appendf(nil, `{"event_type":"X","event_id":"e%d"}`, i)); err != nil {
+			if err := w.NC.Publish(orders, fmt.Appendf(nil, `{"event_type":"X","event_id":"e%d"}`, i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -65,7 +65,7 @@ func TestAFetchOfLargeEventsIsShort(t *testing.T) {
 		defer stop()
 		body := fmt.Appendf(nil, `{"event_type":"X","payload":{"text":%q}}`, strings.Repeat("x", 500<<10))
 		for range 30 {
-			if _, err := w.js.Publish(ctx, orders, body); err != nil {
+			if _, err := w.JS.Publish(ctx, orders, body); err != nil {
 				t.Fatal(err)
 			}
 		}

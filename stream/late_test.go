@@ -29,10 +29,10 @@ func copyAt(t *testing.T, w edda.Work, at time.Time) edda.Work {
 
 // copyOf stores the copy of a result that was taken so long ago.
 func (w *world) copyOf(tenant, id string, ago time.Duration) {
-	w.t.Helper()
-	copied := copyAt(w.t, handable(id, tenant), time.Now().Add(-ago).UTC())
-	if errs := NewPublisher(w.js, wire.Codec{}).Deliver(w.t.Context(), []edda.Work{copied}); errs != nil {
-		w.t.Fatal(errs)
+	w.T.Helper()
+	copied := copyAt(w.T, handable(id, tenant), time.Now().Add(-ago).UTC())
+	if errs := NewPublisher(w.JS, wire.Codec{}).Deliver(w.T.Context(), []edda.Work{copied}); errs != nil {
+		w.T.Fatal(errs)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestARestoredStoreTakesALateResultWhenItWasTaken(t *testing.T) {
 			if !restored {
 				want = slices.DeleteFunc(want, func(place string) bool { return place[0] == '0' })
 			}
-			if got := places(fetchPast(ctx, w.t, src)); !slices.Equal(got, want) {
+			if got := places(fetchPast(ctx, w.T, src)); !slices.Equal(got, want) {
 				t.Errorf("restored %v:\n got %q\nwant %q", restored, got, want)
 			}
 		})
@@ -114,20 +114,20 @@ func TestLateResultsComeInPortions(t *testing.T) {
 // takes no room, however many there are, and whatever the clocks say.
 func TestLateResultsHaveABound(t *testing.T) {
 	for _, skew := range []time.Duration{0, time.Hour, -engine.MaxSkew} {
-		found := late{least: engine.MaxSkew}
+		found := late{minDelay: engine.MaxSkew}
 		found.note(delayedEcho{1, skew + 2*lateAfter})
 		for i := range 5 * maxLate {
 			found.note(delayedEcho{uint64(i), skew + time.Duration(i)})
 		}
 		found.note(delayedEcho{2, skew + lateAfter + 1})
-		if found.sift(); skew <= engine.MaxSkew && (len(found.echoes) != 2 || found.left != 0 || found.least != skew) {
-			t.Errorf("skew %v: %d are late, %d left, the quickest took %v", skew, len(found.echoes), found.left, found.least)
+		if found.sift(); skew <= engine.MaxSkew && (len(found.echoes) != 2 || found.omitted != 0 || found.minDelay != skew) {
+			t.Errorf("skew %v: %d are late, %d left, the quickest delay %v", skew, len(found.echoes), found.omitted, found.minDelay)
 		}
 		for i := range 5 * maxLate {
 			found.note(delayedEcho{uint64(i), skew + time.Hour})
 		}
-		if found.sift(); len(found.echoes) != maxLate || found.left == 0 {
-			t.Errorf("skew %v: %d are late, %d left", skew, len(found.echoes), found.left)
+		if found.sift(); len(found.echoes) != maxLate || found.omitted == 0 {
+			t.Errorf("skew %v: %d are late, %d left", skew, len(found.echoes), found.omitted)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestLateIsByTheClockOfTheStream(t *testing.T) {
 		src, stop := w.open(ctx, nil, SourceOptions{From: FromAll, Restored: true})
 		defer stop()
 		want := []string{"WORKFLOW_EVENTS1 first", "0 late", "AGGREGATE_EVENTS1 ", "WORKFLOW_EVENTS2 prompt", "WORKFLOW_EVENTS3 late"}
-		if got := places(fetchPast(ctx, w.t, src)); !slices.Equal(got, want) {
+		if got := places(fetchPast(ctx, w.T, src)); !slices.Equal(got, want) {
 			t.Errorf("got %q\nwant %q", got, want)
 		}
 	})

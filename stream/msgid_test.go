@@ -9,30 +9,28 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
 // takes publishes under a Nats-Msg-Id as a program does that chooses its headers.
 func (w *world) takes(ctx context.Context, subject, id string) (duplicate bool) {
-	w.t.Helper()
-	ack, err := w.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {id}}, Data: []byte(`{"event_type":"X"}`)})
+	w.T.Helper()
+	ack, err := w.JS.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {id}}, Data: []byte(`{"event_type":"X"}`)})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return ack.Duplicate
 }
 
 // ids are those under which Edda knows the messages of a subject.
 func (w *world) ids(ctx context.Context, stream, subject string) (ids []string) {
-	w.t.Helper()
-	s, err := w.js.Stream(ctx, stream)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.T.Helper()
+	s := w.Stream(ctx, stream)
 	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
 		m, err := s.GetMsg(ctx, seq)
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		if m.Subject == subject {
 			ids = append(ids, w.codec.ID(wire.Message{Subject: m.Subject, Header: m.Header}))
@@ -45,7 +43,7 @@ func (w *world) ids(ctx context.Context, stream, subject string) (ids []string) 
 // about to use. The producer's event is stored.
 func TestAnEventIDThatACallerOfAnotherTenantUsedIsNoDuplicate(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		for _, id := range []string{"order-1002", "acme order-1002", orders + " order-1002"} {
 			for _, ev := range []edda.Event{
 				{Kind: edda.KindEvent, ID: id, Tenant: "bob", Type: "X", AggregateType: "Order", AggregateID: "O1"},
@@ -66,7 +64,7 @@ func TestAnEventIDThatACallerOfAnotherTenantUsedIsNoDuplicate(t *testing.T) {
 // child's start on the same subject.
 func TestAnIDThatACallerChoseIsNotOneThatEddaDerived(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		start := edda.Work{ID: "w-1", Kind: edda.WorkStart, From: parent, Target: edda.Key{Tenant: "acme", Saga: "child", Correlation: "C"}, Time: noon}
 		for _, id := range []string{"w-1", "acme w-1"} {
 			sent, err := p.Send(ctx, edda.Event{Kind: edda.KindSignal, ID: id, Tenant: "acme", Type: "X", Key: start.Target})
@@ -111,7 +109,7 @@ func TestAHeaderThatWasTakenOnAnotherSubjectMakesNothingVanish(t *testing.T) {
 				if w.takes(ctx, "tenant.bob."+families[test.stream]+".1", test.taken) {
 					t.Fatal("the theft is itself a duplicate")
 				}
-				p := NewPublisher(w.js, wire.Codec{})
+				p := NewPublisher(w.JS, wire.Codec{})
 				if err := test.publish(ctx, p); err != nil {
 					t.Fatal(err)
 				}
@@ -140,14 +138,11 @@ func mustSubject(t *testing.T, w edda.Work) string {
 // A duplicate whose first message was deleted meanwhile would be nowhere.
 func TestADuplicateOfADeletedMessageIsStoredAgain(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p, batch := NewPublisher(w.js, wire.Codec{}), facts(3)
+		p, batch := NewPublisher(w.JS, wire.Codec{}), facts(3)
 		if errs := p.Deliver(ctx, batch); errs != nil {
 			t.Fatal(errs)
 		}
-		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.Stream(ctx, wire.WorkflowEvents)
 		if err := s.DeleteMsg(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +160,7 @@ func TestADuplicateOfADeletedMessageIsStoredAgain(t *testing.T) {
 func TestTheSameMessageAgainIsStoredOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		for range 2 {
-			p := NewPublisher(w.js, wire.Codec{})
+			p := NewPublisher(w.JS, wire.Codec{})
 			if err := p.PublishResult(ctx, effects.Result{Tenant: "acme", CommandID: "c", Effect: "charge", Outcome: edda.Failed}); err != nil {
 				t.Fatal(err)
 			}
@@ -181,11 +176,11 @@ func TestTheSameMessageAgainIsStoredOnce(t *testing.T) {
 // What cannot be looked at is not taken for delivered.
 func TestADuplicateThatCannotBeLookedAtIsTriedAgain(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p, batch := NewPublisher(w.js, wire.Codec{}), facts(2)
+		p, batch := NewPublisher(w.JS, wire.Codec{}), facts(2)
 		d := wire.NewDraft()
 		errs := make([]error, 2)
 		p.confirm(ctx, d, []duplicate{{0, "NO_SUCH_STREAM", 1}, {1, wire.WorkflowEvents, 1}}, batch, errs)
-		wantError(t, errs[0], edda.Temporary, "w-0", "NO_SUCH_STREAM")
-		wantError(t, errs[1], edda.Temporary, "w-1", "NO_SUCH_STREAM")
+		testkit.WantError(t, errs[0], edda.Temporary, "w-0", "NO_SUCH_STREAM")
+		testkit.WantError(t, errs[1], edda.Temporary, "w-1", "NO_SUCH_STREAM")
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
@@ -53,15 +54,15 @@ func TestSourceGoesOnAfterTheCheckpoint(t *testing.T) {
 // steal takes messages away from the source's consumer, as a connection does
 // that breaks after the server has sent them. It says how many.
 func steal(ctx context.Context, w *world, n int) int {
-	w.t.Helper()
-	cons, err := w.js.Consumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", ""))
+	w.T.Helper()
+	cons, err := w.JS.Consumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", ""))
 	if err != nil {
-		w.t.Error(err)
+		w.T.Error(err)
 		return 0
 	}
 	batch, err := cons.Fetch(n, jetstream.FetchMaxWait(time.Second))
 	if err != nil {
-		w.t.Error(err)
+		w.T.Error(err)
 		return 0
 	}
 	stolen := 0
@@ -108,7 +109,7 @@ func TestSourceSurvivesARestartOfTheServer(t *testing.T) {
 				}
 				next++
 			}
-			w.restart(func() { time.Sleep(time.Duration(round) * 10 * time.Minute) })
+			w.Restart(func() { time.Sleep(time.Duration(round) * 10 * time.Minute) })
 		}
 		none(ctx, t, src, 10*time.Minute)
 	})
@@ -136,9 +137,9 @@ func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				old := t.TempDir()
 				w.send("acme", "O1", 0)
-				w.restart(func() { copyAll(t, w.dir, old) })
+				w.Restart(func() { copyAll(t, w.Dir, old) })
 				var store positions
-				src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll, Committed: store.committed})
+				src, err := OpenSource(ctx, w.JS, nil, SourceOptions{From: FromAll, Committed: store.committed})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -153,9 +154,9 @@ func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
 				}
 				if test.anew {
 					time.Sleep(time.Second)
-					edit(ctx, w, wire.AggregateEvents, func(*jetstream.StreamConfig) {})
+					w.Recreate(ctx, wire.AggregateEvents, nil)
 				} else {
-					w.restart(func() { copyAll(t, old, w.dir) })
+					w.Restart(func() { copyAll(t, old, w.Dir) })
 				}
 				for i := range test.published {
 					w.send("acme", "O2", i)
@@ -168,7 +169,7 @@ func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
 					src.Recheck()
 				}
 				err = <-ended
-				wantError(t, err, edda.Permanent, wire.AggregateEvents, test.says)
+				testkit.WantError(t, err, edda.Permanent, wire.AggregateEvents, test.says)
 				if errors.Is(err, ErrShorter) != test.goes || test.goes == strings.Contains(err.Error(), "--accept-stream-loss") {
 					t.Errorf("it says %v", err)
 				}
@@ -194,7 +195,7 @@ func TestSourceSurvivesTheLossOfItsConsumer(t *testing.T) {
 		defer stop()
 		w.send("acme", "O1", 1)
 		fetch(ctx, t, src, 1)
-		if err := w.js.DeleteConsumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", "")); err != nil {
+		if err := w.JS.DeleteConsumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", "")); err != nil {
 			t.Fatal(err)
 		}
 		w.send("acme", "O1", 2)
@@ -224,7 +225,7 @@ func TestTheServerWritesNoPosition(t *testing.T) {
 		w.send("acme", "O1", 1)
 		fetch(ctx, t, src, 1)
 		time.Sleep(time.Second)
-		err := filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
+		err := filepath.WalkDir(w.Dir, func(path string, d os.DirEntry, err error) error {
 			if strings.Contains(path, wire.ConsumerName("saga", "", "s")) && !d.IsDir() {
 				t.Errorf("there is %s", path)
 			}
@@ -246,7 +247,7 @@ func TestWhatWasLostOnItsWayIsReadAgain(t *testing.T) {
 				defer stop()
 				w.send("acme", "O1", 1)
 				fetch(ctx, t, src, 1)
-				cons, err := w.js.Consumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", "s"))
+				cons, err := w.JS.Consumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", "s"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -335,7 +336,7 @@ func TestMalformedMessagesComeInTheirPlace(t *testing.T) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		w.send("acme", "O1", 1)
-		if _, err := w.js.Publish(ctx, orders, []byte("{")); err != nil {
+		if _, err := w.JS.Publish(ctx, orders, []byte("{")); err != nil {
 			t.Fatal(err)
 		}
 		w.send("acme", "O1", 2)
@@ -350,7 +351,7 @@ func TestSourceStopsWithAFullBuffer(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		for range bufferEvents + 10 {
-			if err := w.nc.Publish(orders, []byte(`{"event_type":"X"}`)); err != nil {
+			if err := w.NC.Publish(orders, []byte(`{"event_type":"X"}`)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -364,7 +365,7 @@ func TestSourceStopsWithAFullBuffer(t *testing.T) {
 
 func TestFetchEndsWithItsContext(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		src, err := OpenSource(ctx, w.js, nil, SourceOptions{})
+		src, err := OpenSource(ctx, w.JS, nil, SourceOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

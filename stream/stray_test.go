@@ -194,11 +194,11 @@ func TestWhatIsAnAckAndWhatIsNot(t *testing.T) {
 		`{"stream":"` + strings.Repeat("A", maxStray) + `","seq":2}`: false,
 		``: false,
 	} {
-		if got := stray(wire.Message{Data: []byte(body)}); got != want {
+		if got := isStrayAck(wire.Message{Data: []byte(body)}); got != want {
 			t.Errorf("%.80s: %v", body, got)
 		}
 	}
-	if stray(wire.Message{Data: []byte(`{"stream":"A","seq":2}`), Header: nats.Header{"x": {"y"}}}) {
+	if isStrayAck(wire.Message{Data: []byte(`{"stream":"A","seq":2}`), Header: nats.Header{"x": {"y"}}}) {
 		t.Error("one with a header is taken for an ack")
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"edda"
 	"edda/stream/wire"
 )
@@ -23,15 +21,6 @@ func factsOf(correlation string, from, to int) (out []edda.Work) {
 	return out
 }
 
-func (w *world) stream(ctx context.Context, name string) jetstream.Stream {
-	w.t.Helper()
-	s, err := w.js.Stream(ctx, name)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return s
-}
-
 func TestAServerThatLostWhatItAcknowledgedIsNotPublishedTo(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(ctx context.Context, w *world)
@@ -40,30 +29,30 @@ func TestAServerThatLostWhatItAcknowledgedIsNotPublishedTo(t *testing.T) {
 	}{
 		"nothing": {func(context.Context, *world) {}, false, false},
 		"others published since": {func(ctx context.Context, w *world) {
-			deliver(ctx, w, NewPublisher(w.js, wire.Codec{}), factsOf("O2", 1, 3))
+			deliver(ctx, w, NewPublisher(w.JS, wire.Codec{}), factsOf("O2", 1, 3))
 		}, false, false},
 		"all has expired": {func(ctx context.Context, w *world) {
-			if err := w.stream(ctx, wire.WorkflowEvents).Purge(ctx); err != nil {
-				w.t.Fatal(err)
+			if err := w.Stream(ctx, wire.WorkflowEvents).Purge(ctx); err != nil {
+				w.T.Fatal(err)
 			}
 		}, false, false},
 		"somebody deleted the last": {func(ctx context.Context, w *world) {
-			if err := w.stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 5); err != nil {
-				w.t.Fatal(err)
+			if err := w.Stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 5); err != nil {
+				w.T.Fatal(err)
 			}
 		}, true, true},
 		"the stream ends before": {func(ctx context.Context, w *world) {
-			madeAnew(ctx, w)
-			deliver(ctx, w, NewPublisher(w.js, wire.Codec{}), factsOf("O1", 1, 3))
+			w.Recreate(ctx, wire.WorkflowEvents, nil)
+			deliver(ctx, w, NewPublisher(w.JS, wire.Codec{}), factsOf("O1", 1, 3))
 		}, true, false},
 		"others are there": {func(ctx context.Context, w *world) {
-			madeAnew(ctx, w)
-			deliver(ctx, w, NewPublisher(w.js, wire.Codec{}), factsOf("O2", 1, 9))
+			w.Recreate(ctx, wire.WorkflowEvents, nil)
+			deliver(ctx, w, NewPublisher(w.JS, wire.Codec{}), factsOf("O2", 1, 9))
 		}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
-				tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
+				tail, p := NewTail(w.JS, wire.Codec{}, nil), NewPublisher(w.JS, wire.Codec{})
 				p.Follow(tail)
 				deliver(ctx, w, p, factsOf("O1", 1, 5))
 				if err := tail.Look(ctx); err != nil || tail.Looked().IsZero() {
@@ -81,7 +70,7 @@ func TestAServerThatLostWhatItAcknowledgedIsNotPublishedTo(t *testing.T) {
 					t.Errorf("the same process: %v", err)
 				}
 				for what, look := range map[string]func(context.Context) error{
-					"the next one": NewTail(w.js, wire.Codec{}, marks).Look, "the next one, before it publishes": NewTail(w.js, wire.Codec{}, marks).Pass,
+					"the next one": NewTail(w.JS, wire.Codec{}, marks).Look, "the next one, before it publishes": NewTail(w.JS, wire.Codec{}, marks).Pass,
 				} {
 					if err := look(ctx); errors.Is(err, ErrShorter) != test.lost || !test.lost && err != nil {
 						t.Errorf("%s: %v", what, err)
@@ -95,16 +84,11 @@ func TestAServerThatLostWhatItAcknowledgedIsNotPublishedTo(t *testing.T) {
 	}
 }
 
-// madeAnew makes the stream of results and facts anew.
-func madeAnew(ctx context.Context, w *world) {
-	edit(ctx, w, wire.WorkflowEvents, func(*jetstream.StreamConfig) {})
-}
-
 func deliver(ctx context.Context, w *world, p *Publisher, works []edda.Work) {
-	w.t.Helper()
+	w.T.Helper()
 	for _, one := range works {
 		if errs := p.Deliver(ctx, []edda.Work{one}); errs != nil {
-			w.t.Fatal(errs)
+			w.T.Fatal(errs)
 		}
 	}
 }
@@ -112,13 +96,13 @@ func deliver(ctx context.Context, w *world, p *Publisher, works []edda.Work) {
 // A server in a cluster may have lost the end of a stream without a connection being lost.
 func TestANewMessageThatLiesNoFurtherThanAnOldOneIsALoss(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
+		tail, p := NewTail(w.JS, wire.Codec{}, nil), NewPublisher(w.JS, wire.Codec{})
 		p.Follow(tail)
 		deliver(ctx, w, p, factsOf("O1", 1, 5))
 		if err := tail.Look(ctx); err != nil {
 			t.Fatal(err)
 		}
-		madeAnew(ctx, w)
+		w.Recreate(ctx, wire.WorkflowEvents, nil)
 		deliver(ctx, w, p, factsOf("O2", 1, 1))
 		if err := tail.Pass(ctx); !errors.Is(err, ErrShorter) {
 			t.Errorf("it passes: %v", err)
@@ -132,14 +116,14 @@ func TestANewMessageThatLiesNoFurtherThanAnOldOneIsALoss(t *testing.T) {
 // TestAServerThatComesBackIsLookedAtBeforeItIsPublishedTo.
 func TestAServerThatComesBackIsLookedAtBeforeItIsPublishedTo(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
+		tail, p := NewTail(w.JS, wire.Codec{}, nil), NewPublisher(w.JS, wire.Codec{})
 		p.Follow(tail)
 		deliver(ctx, w, p, factsOf("O1", 1, 9))
 		if err := tail.Look(ctx); err != nil {
 			t.Fatal(err)
 		}
 		// One within is gone; that the server was away is what has it looked for.
-		if err := w.stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 4); err != nil {
+		if err := w.Stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 4); err != nil {
 			t.Fatal(err)
 		}
 		if err := tail.Look(ctx); err != nil {
@@ -156,7 +140,7 @@ func TestAServerThatComesBackIsLookedAtBeforeItIsPublishedTo(t *testing.T) {
 
 func TestWhatTheServerLostIsPublishedAgainInOrderAndOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		all := append(append(factsOf("O1", 1, 6), factsOf("O2", 1, 3)...), edda.Work{
 			Kind: edda.WorkCommand, ID: "c1", Name: "Stock.Count", To: "S1", From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}, Time: noon,
 		}, edda.Work{Kind: edda.WorkCommand, ID: "c2", Name: "nameless", From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O3"}, Time: noon})
@@ -178,11 +162,11 @@ func TestWhatTheServerLostIsPublishedAgainInOrderAndOnce(t *testing.T) {
 				t.Errorf("round %d: %d were published, want %d", round, r.Count(), want)
 			}
 		}
-		if n := w.stream(ctx, wire.WorkflowCommands).CachedInfo().State.Msgs; n != 1 {
+		if n := w.Stream(ctx, wire.WorkflowCommands).CachedInfo().State.Msgs; n != 1 {
 			t.Errorf("%d commands", n)
 		}
 		var ids []string
-		s := w.stream(ctx, wire.WorkflowEvents)
+		s := w.Stream(ctx, wire.WorkflowEvents)
 		for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
 			m, err := s.GetMsg(ctx, seq)
 			if err != nil {
@@ -200,7 +184,7 @@ func TestWhatTheServerLostIsPublishedAgainInOrderAndOnce(t *testing.T) {
 // What has expired was not lost.
 func TestWhatHasExpiredIsNotPublishedAgain(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		r, err := NewRepublisher(ctx, NewPublisher(w.js, wire.Codec{}), time.Now().Add(-30*24*time.Hour))
+		r, err := NewRepublisher(ctx, NewPublisher(w.JS, wire.Codec{}), time.Now().Add(-30*24*time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,17 +213,17 @@ func TestTheLastMessageIsKnownAgainOfWhateverKindItIs(t *testing.T) {
 			if c.NoTenancy {
 				tenant = ""
 				for _, name := range []string{wire.AggregateEvents, wire.WorkflowCommands, wire.WorkflowEvents} {
-					if err := w.js.DeleteStream(ctx, name); err != nil {
+					if err := w.JS.DeleteStream(ctx, name); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if _, err := EnsureStreams(ctx, w.js, StreamOptions{Grammar: c.Grammar}); err != nil {
+				if _, err := EnsureStreams(ctx, w.JS, StreamOptions{Grammar: c.Grammar}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			p := NewPublisher(w.js, c)
+			p := NewPublisher(w.JS, c)
 			for _, one := range everyKind(tenant) {
-				tail := NewTail(w.js, c, nil)
+				tail := NewTail(w.JS, c, nil)
 				p.Follow(tail)
 				deliver(ctx, w, p, []edda.Work{one})
 				if len(tail.Marks()) != 1 {
@@ -264,14 +248,14 @@ func TestTheLastMessageIsKnownAgainOfWhateverKindItIs(t *testing.T) {
 // back and sends them before anybody has looked.
 func TestWhatIsPublishedWhileTheServerIsAwayDoesNotPassWhatItLost(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
+		tail, p := NewTail(w.JS, wire.Codec{}, nil), NewPublisher(w.JS, wire.Codec{})
 		p.Follow(tail)
 		deliver(ctx, w, p, factsOf("O1", 1, 5))
 		if err := tail.Look(ctx); err != nil {
 			t.Fatal(err)
 		}
-		w.restart(func() {
-			for w.nc.IsConnected() {
+		w.Restart(func() {
+			for w.NC.IsConnected() {
 				time.Sleep(time.Millisecond)
 			}
 			if err := tail.Pass(ctx); err != nil {
@@ -284,7 +268,7 @@ func TestWhatIsPublishedWhileTheServerIsAwayDoesNotPassWhatItLost(t *testing.T) 
 		if errs := p.Deliver(ctx, factsOf("O1", 7, 7)); !errors.Is(errorOf(errs), edda.Temporary) {
 			t.Errorf("before anybody looked: %v", errs)
 		}
-		if last := w.stream(ctx, wire.WorkflowEvents).CachedInfo().State.LastSeq; last != 5 {
+		if last := w.Stream(ctx, wire.WorkflowEvents).CachedInfo().State.LastSeq; last != 5 {
 			t.Errorf("the stream ends at %d, want 5", last)
 		}
 		if err := tail.Pass(ctx); err != nil {
@@ -304,8 +288,8 @@ func errorOf(errs []error) error {
 // TestWhatWasThereAlreadyIsTheLastMessage, too: a process that was killed had published it.
 func TestWhatWasThereAlreadyIsTheLastMessage(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		deliver(ctx, w, NewPublisher(w.js, wire.Codec{}), factsOf("O1", 1, 5))
-		tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
+		deliver(ctx, w, NewPublisher(w.JS, wire.Codec{}), factsOf("O1", 1, 5))
+		tail, p := NewTail(w.JS, wire.Codec{}, nil), NewPublisher(w.JS, wire.Codec{})
 		p.Follow(tail)
 		deliver(ctx, w, p, append(factsOf("O1", 5, 5), factsOf("O1", 3, 3)...))
 		if m := tail.Marks(); len(m) != 1 || m[0].Seq != 5 || m[0].ID != "O1-5" {
@@ -320,14 +304,14 @@ func TestWhatWasThereAlreadyIsTheLastMessage(t *testing.T) {
 // TestAHoleIsALossOnce: the process that goes on, and those after it, know of it.
 func TestAHoleIsALossOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		first, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
+		first, p := NewTail(w.JS, wire.Codec{}, nil), NewPublisher(w.JS, wire.Codec{})
 		p.Follow(first)
 		commands := []edda.Work{{Kind: edda.WorkCommand, ID: "c1", Name: "Stock.Count", To: "S1", From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}, Time: noon}}
 		deliver(ctx, w, p, append(factsOf("O1", 1, 5), commands...))
-		if err := w.stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 3); err != nil {
+		if err := w.Stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 3); err != nil {
 			t.Fatal(err)
 		}
-		tail := NewTail(w.js, wire.Codec{}, first.Marks())
+		tail := NewTail(w.JS, wire.Codec{}, first.Marks())
 		if err := tail.Look(ctx); !errors.Is(err, ErrShorter) {
 			t.Fatalf("nobody notices: %v", err)
 		}
@@ -337,7 +321,7 @@ func TestAHoleIsALossOnce(t *testing.T) {
 			t.Errorf("the same process: %v", err)
 		}
 		deliver(ctx, w, p, factsOf("O1", 3, 3))
-		for what, one := range map[string]*Tail{"the same process": tail, "the next": NewTail(w.js, wire.Codec{}, tail.Marks())} {
+		for what, one := range map[string]*Tail{"the same process": tail, "the next": NewTail(w.JS, wire.Codec{}, tail.Marks())} {
 			if err := one.Look(ctx); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -357,10 +341,10 @@ func TestTheIdOfALostMessageThatSomebodyElseHasTakenIsNotTheMessage(t *testing.T
 			t.Fatal(err)
 		}
 		m.Subject += "x"
-		if _, err := w.js.PublishMsg(ctx, m); err != nil {
+		if _, err := w.JS.PublishMsg(ctx, m); err != nil {
 			t.Fatal(err)
 		}
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		for round, want := range []int{1, 0} {
 			r, err := NewRepublisher(ctx, p, time.Now().Add(-time.Minute))
 			if err != nil {

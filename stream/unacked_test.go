@@ -12,6 +12,7 @@ import (
 
 	"edda"
 	"edda/internal/jsonvalue/jsonvaluetest"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
@@ -32,7 +33,7 @@ func TestWhatAnAckSays(t *testing.T) {
 		`{"error":"full"}`: jetstream.ErrInvalidJSAck,
 		`thanks`:           jetstream.ErrInvalidJSAck,
 	} {
-		err := said(&nats.Msg{Data: []byte(data)}, &a)
+		err := parseAck(&nats.Msg{Data: []byte(data)}, &a)
 		if want == error(full) {
 			if !errors.As(err, &full) || full.ErrorCode != 10077 {
 				t.Errorf("%s: %v", data, err)
@@ -42,7 +43,7 @@ func TestWhatAnAckSays(t *testing.T) {
 		}
 	}
 	none := &nats.Msg{Header: nats.Header{"Status": {"503"}}}
-	if err := said(none, &a); err != jetstream.ErrNoStreamResponse {
+	if err := parseAck(none, &a); err != jetstream.ErrNoStreamResponse {
 		t.Error(err)
 	}
 }
@@ -51,7 +52,7 @@ func TestWhatAnAckSays(t *testing.T) {
 func silent(t *testing.T, w *world) <-chan *nats.Msg {
 	t.Helper()
 	heard := make(chan *nats.Msg, 8)
-	if _, err := w.nc.ChanSubscribe("silent.*", heard); err != nil {
+	if _, err := w.NC.ChanSubscribe("silent.*", heard); err != nil {
 		t.Fatal(err)
 	}
 	return heard
@@ -74,7 +75,7 @@ func (u *unacked) one(t *testing.T, ctx context.Context) error {
 // Else what was never stored would be taken for stored, and lost.
 func TestAnAckThatComesLateIsNotTheNextMessages(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		heard, u := silent(t, w), newUnacked(w.nc)
+		heard, u := silent(t, w), newUnacked(w.NC)
 		for range 2 {
 			if err := u.one(t, ctx); err != errUnacked {
 				t.Errorf("got %v", err)
@@ -103,12 +104,12 @@ func TestAnAckThatComesLateIsNotTheNextMessages(t *testing.T) {
 
 func TestWhatWaitsForAcksHearsThatTheServerIsGone(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		u, began := newUnacked(w.nc), time.Now()
+		u, began := newUnacked(w.NC), time.Now()
 		silent(t, w)
 		fate := make(chan error, 1)
 		go func() { fate <- u.one(t, ctx) }()
 		synctest.Wait()
-		w.restart(func() {
+		w.Restart(func() {
 			if err := <-fate; err != nats.ErrDisconnected || time.Since(began) >= publishWait {
 				t.Errorf("%v after %s", err, time.Since(began))
 			}
@@ -126,20 +127,17 @@ func TestWhatWaitsForAcksHearsThatTheServerIsGone(t *testing.T) {
 // TestAStreamThatIsFull refuses what it cannot take, and the work waits.
 func TestAStreamThatIsFull(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.Stream(ctx, wire.WorkflowEvents)
 		cfg := s.CachedInfo().Config
 		cfg.MaxMsgs, cfg.Discard = 2, jetstream.DiscardNew
-		if _, err := w.js.UpdateStream(ctx, cfg); err != nil {
+		if _, err := w.JS.UpdateStream(ctx, cfg); err != nil {
 			t.Fatal(err)
 		}
-		errs := NewPublisher(w.js, wire.Codec{}).Deliver(ctx, facts(3))
+		errs := NewPublisher(w.JS, wire.Codec{}).Deliver(ctx, facts(3))
 		if len(errs) != 3 || errs[0] != nil || errs[1] != nil {
 			t.Fatalf("got %v", errs)
 		}
-		wantError(t, errs[2], edda.Temporary, "w-2", "maximum messages")
+		testkit.WantError(t, errs[2], edda.Temporary, "w-2", "maximum messages")
 	})
 }
 

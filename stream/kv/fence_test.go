@@ -20,13 +20,13 @@ func (c *pausedClock) now() time.Duration {
 
 // fenced takes a lease whose holder can be paused, and does not renew it by itself.
 func (w *world) fenced(ctx context.Context, store, host, process string) (*Lease, *pausedClock) {
-	w.t.Helper()
+	w.T.Helper()
 	clock := &pausedClock{}
 	o := lease(store, host, process)
 	o.Clock = clock.now
-	l, err := AcquireLease(ctx, w.js, o)
+	l, err := AcquireLease(ctx, w.JS, o)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return l, clock
 }
@@ -103,7 +103,7 @@ func TestTheFenceIsShutBeforeAnotherCanHaveTheLease(t *testing.T) {
 		l, _ := w.fenced(ctx, "s1", "h1", "p1")
 		for open := true; ; time.Sleep(100 * time.Millisecond) {
 			open = l.Fence().Open()
-			_, err := AcquireLease(ctx, w.js, lease("s2", "h2", "p2"))
+			_, err := AcquireLease(ctx, w.JS, lease("s2", "h2", "p2"))
 			if err == nil && open {
 				t.Fatal("another has the lease while the fence is open")
 			}
@@ -117,7 +117,7 @@ func TestTheFenceIsShutBeforeAnotherCanHaveTheLease(t *testing.T) {
 func TestWithoutTheServerNothingPassesUntilItIsBack(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l, stop := w.hold(ctx, lease("s1", "h1", "p1"))
-		w.restart(func() {
+		w.Restart(func() {
 			time.Sleep(leaseTTL - leaseRenew - time.Second)
 			if err := l.Fence().Pass(ctx); err != nil {
 				t.Errorf("shut too early: %v", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
@@ -22,10 +23,10 @@ func lease(store, host, process string, tenants ...string) LeaseOptions {
 // hold acquires a lease and renews it; the function stops that and returns what
 // Run returned.
 func (w *world) hold(ctx context.Context, o LeaseOptions) (*Lease, func() error) {
-	w.t.Helper()
-	l, err := AcquireLease(ctx, w.js, o)
+	w.T.Helper()
+	l, err := AcquireLease(ctx, w.JS, o)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -49,8 +50,8 @@ func TestASecondProcessIsRefused(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				l, stop := w.hold(ctx, lease("s1", "h1", "p1"))
 				time.Sleep(10 * time.Minute)
-				_, err := AcquireLease(ctx, w.js, test.o)
-				wantError(t, err, edda.Permanent, test.says)
+				_, err := AcquireLease(ctx, w.JS, test.o)
+				testkit.WantError(t, err, edda.Permanent, test.says)
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
@@ -70,13 +71,13 @@ func TestALeaseMovesToOtherTenants(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		first, stopFirst := w.hold(ctx, lease("s1", "h1", "p1", "acme"))
 		_, stopSecond := w.hold(ctx, lease("s2", "h2", "p2", "beta"))
-		wantError(t, first.Move(ctx, wire.Tenants{"acme", "be*"}), edda.Permanent, "store s2 on host h2")
+		testkit.WantError(t, first.Move(ctx, wire.Tenants{"acme", "be*"}), edda.Permanent, "store s2 on host h2")
 		if err := first.Move(ctx, wire.Tenants{"gamma"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(leaseTTL * 2) // renewed as it is now
-		_, err := AcquireLease(ctx, w.js, lease("s3", "h3", "p3", "gamma"))
-		wantError(t, err, edda.Permanent, "store s1 on host h1")
+		_, err := AcquireLease(ctx, w.JS, lease("s3", "h3", "p3", "gamma"))
+		testkit.WantError(t, err, edda.Permanent, "store s1 on host h1")
 		_, stopThird := w.hold(ctx, lease("s3", "h3", "p3", "acme")) // it was given up
 		for _, stop := range []func() error{stopFirst, stopSecond, stopThird} {
 			if err := stop(); err != nil {
@@ -117,7 +118,7 @@ func TestWorkersThatDoNotShareTheirLedgerAreRefused(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				first, stop := w.hold(ctx, test.first)
 				time.Sleep(2*leaseTTL + leaseRenew/2) // at no instant at which the first renews, as "a restart" ends it
-				second, err := AcquireLease(ctx, w.js, test.second)
+				second, err := AcquireLease(ctx, w.JS, test.second)
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
@@ -127,14 +128,14 @@ func TestWorkersThatDoNotShareTheirLedgerAreRefused(t *testing.T) {
 					}
 					return
 				}
-				wantError(t, err, edda.Permanent, test.says...)
+				testkit.WantError(t, err, edda.Permanent, test.says...)
 				if second != nil {
 					t.Error("it has a lease all the same")
 				}
 				if err := first.Release(ctx); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := AcquireLease(ctx, w.js, test.second); err != nil { // at once
+				if _, err := AcquireLease(ctx, w.JS, test.second); err != nil { // at once
 					t.Error(err)
 				}
 			})
@@ -146,14 +147,14 @@ func TestAWorkersLeaseMovesToOtherEffects(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		first, stopFirst := w.hold(ctx, worker("s1", "h1", false, "pay"))
 		_, stopSecond := w.hold(ctx, worker("s2", "h2", false, "ship"))
-		wantError(t, first.Move(ctx, nil, "pay", "ship"), edda.Permanent, "store s2 on host h2", "effects.ledger")
-		_, err := AcquireLease(ctx, w.js, worker("s3", "h3", false, "pay")) // it kept what it had
-		wantError(t, err, edda.Permanent, "store s1")
+		testkit.WantError(t, first.Move(ctx, nil, "pay", "ship"), edda.Permanent, "store s2 on host h2", "effects.ledger")
+		_, err := AcquireLease(ctx, w.JS, worker("s3", "h3", false, "pay")) // it kept what it had
+		testkit.WantError(t, err, edda.Permanent, "store s1")
 		if err := first.Move(ctx, nil, "mail"); err != nil {
 			t.Fatal(err)
 		}
-		_, err = AcquireLease(ctx, w.js, worker("s3", "h3", true, "mail"))
-		wantError(t, err, edda.Permanent, "store s1")
+		_, err = AcquireLease(ctx, w.JS, worker("s3", "h3", true, "mail"))
+		testkit.WantError(t, err, edda.Permanent, "store s1")
 		_, stopThird := w.hold(ctx, worker("s3", "h3", false, "pay"))
 		for _, stop := range []func() error{stopFirst, stopSecond, stopThird} {
 			if err := stop(); err != nil {
@@ -196,8 +197,8 @@ func TestDifferentTenantsMayHaveDifferentProcesses(t *testing.T) {
 		_, stop1 := w.hold(ctx, lease("s1", "h", "p1", "acme", "eu-*"))
 		_, stop2 := w.hold(ctx, lease("s2", "h", "p2", "beta", "us-*"))
 		for _, tenants := range [][]string{{"acme"}, {"eu-1"}, {"e*"}, {"*-x"}, nil} {
-			_, err := AcquireLease(ctx, w.js, lease("s3", "h", "p3", tenants...))
-			wantError(t, err, edda.Permanent, "serves these tenants")
+			_, err := AcquireLease(ctx, w.JS, lease("s3", "h", "p3", tenants...))
+			testkit.WantError(t, err, edda.Permanent, "serves these tenants")
 		}
 		time.Sleep(time.Minute)
 		for _, stop := range []func() error{stop1, stop2} {
@@ -234,7 +235,7 @@ func TestOfSeveralAtOnceOneGetsTheLease(t *testing.T) {
 		if err := <-results; err == nil {
 			won++
 		} else {
-			wantError(t, err, edda.Permanent)
+			testkit.WantError(t, err, edda.Permanent)
 		}
 	}
 	if won != 1 {
@@ -265,7 +266,7 @@ func TestALeaseIsSeenWhileItIsRenewed(t *testing.T) {
 			defer renewing(t, l)()
 			for range 200 {
 				_, err := AcquireLease(t.Context(), js, lease("s2", "h2", "p2"))
-				wantError(t, err, edda.Permanent, "store s1 on host h1")
+				testkit.WantError(t, err, edda.Permanent, "store s1 on host h1")
 			}
 		})
 	}
@@ -294,7 +295,7 @@ func renewing(t *testing.T, l *Lease) (stop func()) {
 // process was let in.
 func TestALeaseRanOutWhileTheProcessStarted(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		l, err := AcquireLease(ctx, w.js, lease("s1", "h1", "p1"))
+		l, err := AcquireLease(ctx, w.JS, lease("s1", "h1", "p1"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,13 +305,13 @@ func TestALeaseRanOutWhileTheProcessStarted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err = AcquireLease(ctx, w.js, lease("s2", "h2", "p2"))
-		wantError(t, err, edda.Permanent, "store s1")
+		_, err = AcquireLease(ctx, w.JS, lease("s2", "h2", "p2"))
+		testkit.WantError(t, err, edda.Permanent, "store s1")
 		time.Sleep(leaseTTL + leaseRenew)
-		if _, err := AcquireLease(ctx, w.js, lease("s2", "h2", "p2")); err != nil {
+		if _, err := AcquireLease(ctx, w.JS, lease("s2", "h2", "p2")); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, l.Renew(ctx), edda.Permanent, "taken over")
+		testkit.WantError(t, l.Renew(ctx), edda.Permanent, "taken over")
 	})
 }
 
@@ -319,10 +320,10 @@ func TestALeaseSurvivesTheServersAbsence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				_, stop := w.hold(ctx, lease("s1", "h1", "p1"))
-				w.restart(func() { time.Sleep(away) })
+				w.Restart(func() { time.Sleep(away) })
 				time.Sleep(2 * leaseTTL)
-				_, err := AcquireLease(ctx, w.js, lease("s2", "h2", "p2"))
-				wantError(t, err, edda.Permanent, "s1")
+				_, err := AcquireLease(ctx, w.JS, lease("s2", "h2", "p2"))
+				testkit.WantError(t, err, edda.Permanent, "s1")
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
@@ -334,7 +335,7 @@ func TestALeaseSurvivesTheServersAbsence(t *testing.T) {
 func TestALeaseThatAnotherTookIsLost(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.hold(ctx, lease("s1", "h1", "p1"))
-		kv, err := w.js.KeyValue(ctx, LeaseBucket)
+		kv, err := w.JS.KeyValue(ctx, LeaseBucket)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +343,7 @@ func TestALeaseThatAnotherTookIsLost(t *testing.T) {
 		if err := kv.Purge(ctx, "s1"); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 			t.Fatal(err)
 		}
-		if _, err := AcquireLease(ctx, w.js, lease("s2", "h2", "p2")); err != nil {
+		if _, err := AcquireLease(ctx, w.JS, lease("s2", "h2", "p2")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * leaseRenew)

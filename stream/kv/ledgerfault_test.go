@@ -12,6 +12,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/testkit"
 )
 
 // faultyKV stands between a worker and the bucket, where a network would.
@@ -76,9 +77,9 @@ func TestAWriteWhoseAckWasLostIsOurs(t *testing.T) {
 		l := w.ledgerOf("s1", "r1")
 		kv := faulty(l)
 		kv.lost, kv.behind = 1, nil
-		mine := must[effects.Entry](t)(l.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
 		kv.lost = 1
-		mine = must[effects.Entry](t)(l.Renew(ctx, mine))
+		mine = testkit.Must[effects.Entry](t)(l.Renew(ctx, mine))
 		kv.lost = 1
 		if err := l.Finish(ctx, finished(mine, `1`)); err != nil {
 			t.Fatal(err)
@@ -93,7 +94,7 @@ func TestAWriteThatDidNotArriveIsTriedAgain(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		faulty(l).never = 3
-		must[effects.Entry](t)(l.Claim(ctx, command1()))
+		testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
 		if e := find(t, l); !e.Held {
 			t.Errorf("it is %+v", e)
 		}
@@ -106,13 +107,13 @@ func TestALostRenewalDoesNotPassForTheNext(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		kv := faulty(l)
-		mine := must[effects.Entry](t)(l.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
 		kv.lost = 1
 		old := json.RawMessage(nil)
 		if _, err := kv.write(func() (uint64, error) { // what an abandoned Renew leaves behind
-			e := must[jetstream.KeyValueEntry](t)(kv.KeyValue.Get(ctx, ledgerKey("acme", "c1")))
+			e := testkit.Must[jetstream.KeyValueEntry](t)(kv.KeyValue.Get(ctx, ledgerKey("acme", "c1")))
 			old = e.Value()
 			return kv.KeyValue.Update(ctx, e.Key(), old, e.Revision())
 		}); !errors.Is(err, nats.ErrTimeout) {
@@ -122,7 +123,7 @@ func TestALostRenewalDoesNotPassForTheNext(t *testing.T) {
 			t.Errorf("a renewal that was cut: %v", err)
 		}
 		before := find(t, l).Revision
-		renewed := must[effects.Entry](t)(l.Renew(ctx, mine))
+		renewed := testkit.Must[effects.Entry](t)(l.Renew(ctx, mine))
 		if renewed.Revision <= before {
 			t.Errorf("revision %d is that of an earlier write", renewed.Revision)
 		}
@@ -136,7 +137,7 @@ func TestAResultWhoseAckWasLostIsStoredAgain(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		kv := faulty(l)
-		mine := must[effects.Entry](t)(l.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
 		done := finished(mine, `1`)
 		if err := l.Finish(ctx, done); err != nil {
 			t.Fatal(err)
@@ -158,7 +159,7 @@ func TestStaleReadsGiveNothingAway(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
 		kv := faulty(b)
-		mine := must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
 		kv.blank = true
 		e := find(t, b)
 		if e.Found {
@@ -169,7 +170,7 @@ func TestStaleReadsGiveNothingAway(t *testing.T) {
 		_, err := b.Claim(ctx, e)
 		wantTaken(t, "a claim over nothing", err)
 
-		claimed := must[jetstream.KeyValueEntry](t)(kv.KeyValue.Get(ctx, ledgerKey("acme", "c1")))
+		claimed := testkit.Must[jetstream.KeyValueEntry](t)(kv.KeyValue.Get(ctx, ledgerKey("acme", "c1")))
 		held := find(t, b)
 		if err := a.Finish(ctx, finished(mine, `1`)); err != nil {
 			t.Fatal(err)
@@ -199,7 +200,7 @@ func TestAWriteEndsWithItsTime(t *testing.T) {
 		kv.fails = nats.ErrMaxPayload
 		from = time.Now()
 		_, err = l.Claim(ctx, command1())
-		wantError(t, err, edda.Permanent, "maximum payload")
+		testkit.WantError(t, err, edda.Permanent, "maximum payload")
 		if took := time.Since(from); took > 0 {
 			t.Errorf("what cannot be is tried for %v", took)
 		}
@@ -209,7 +210,7 @@ func TestAWriteEndsWithItsTime(t *testing.T) {
 func TestAClaimOutlivesTheServersAbsence(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		mine := must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
 		held := find(t, b)
 		waited := make(chan effects.Entry, 1)
 		go func() {
@@ -219,8 +220,8 @@ func TestAClaimOutlivesTheServersAbsence(t *testing.T) {
 			}
 			waited <- e
 		}()
-		w.restart(func() { time.Sleep(a.Lease() / 3) })
-		mine = must[effects.Entry](t)(a.Renew(ctx, mine))
+		w.Restart(func() { time.Sleep(a.Lease() / 3) })
+		mine = testkit.Must[effects.Entry](t)(a.Renew(ctx, mine))
 		time.Sleep(a.Lease() * 3 / 4)
 		if err := a.Finish(ctx, finished(mine, `1`)); err != nil {
 			t.Error(err)

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"edda/effects"
+	"edda/internal/testkit"
 )
 
 // TestNeverAreTwoClaimsLive lets many workers, of which any may freeze at any
@@ -29,11 +30,11 @@ func TestNeverAreTwoClaimsLive(t *testing.T) {
 		}
 		cfg := o.bucket()
 		cfg.MaxMsgsPerSubject = 1 << 20 // remember every write
-		must[jetstream.Stream](t)(w.js.CreateStream(ctx, cfg))
+		testkit.Must[jetstream.Stream](t)(w.JS.CreateStream(ctx, cfg))
 		n := 0
 		rapid.Check(t, func(rt *rapid.T) {
 			n++
-			m := &model{t: rt, ctx: ctx, js: w.js, prefix: fmt.Sprintf("n%d-", n)}
+			m := &model{t: rt, ctx: ctx, js: w.JS, prefix: fmt.Sprintf("n%d-", n)}
 			m.commands = rapid.IntRange(1, 3).Draw(rt, "commands")
 			workers := rapid.IntRange(2, 5).Draw(rt, "workers")
 			m.faults = rapid.SampledFrom([]int{0, 5, 20}).Draw(rt, "faults in a hundred")

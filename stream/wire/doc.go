@@ -1,8 +1,8 @@
-// Package wire has the forms of everything that goes over NATS: the names of streams and
-// consumers, the grammar of subjects, message ids, envelopes, CloudEvents, commands and
-// results. It is pure: messages in, values out, and back; it knows no connection.
+// Package wire has the formats of all NATS messages: the names of streams and consumers, the
+// grammar of subjects, message ids, envelopes, CloudEvents, commands and results. It is pure: it
+// turns messages into values and back, and knows no connection.
 //
-// What it promises: a message that cannot be an input comes out as an event that says why,
-// never as an error that stops the stream; the tenant is the subject's; no Nats-Msg-Id of
-// one caller is that of another.
+// It promises that a message which cannot be an input becomes an event that says why, and never an
+// error that stops the stream. The tenant is always the subject's. No Nats-Msg-Id of one caller
+// equals that of another.
 package wire
