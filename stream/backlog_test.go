@@ -14,7 +14,7 @@ import (
 	"edda/stream/wire"
 )
 
-// result stores the outcome of a command.
+// result publishes the result of a command.
 func (w *world) result(tenant, id string, opts ...jetstream.PublishOpt) {
 	w.T.Helper()
 	subject := fmt.Sprintf("tenant.%s.effect_result.charge.%s", tenant, id)
@@ -24,7 +24,7 @@ func (w *world) result(tenant, id string, opts ...jetstream.PublishOpt) {
 	}
 }
 
-// mixed stores events and results in turns, a moment apart.
+// mixed publishes events and results in turns, a millisecond apart.
 func (w *world) mixed(rounds int) {
 	for i := range rounds {
 		w.send("acme", "O1", i)
@@ -34,7 +34,7 @@ func (w *world) mixed(rounds int) {
 	}
 }
 
-// streamsOf are the streams of events, in order.
+// streamsOf returns the stream of each event.
 func streamsOf(events []edda.Event) (out []string) {
 	for _, ev := range events {
 		out = append(out, ev.Stream)
@@ -42,8 +42,8 @@ func streamsOf(events []edda.Event) (out []string) {
 	return out
 }
 
-// fetchPast collects what is of the past.
-func fetchPast(ctx context.Context, t *testing.T, src *Source) (out []edda.Event) {
+// fetchBacklog returns the events of the backlog.
+func fetchBacklog(ctx context.Context, t *testing.T, src *Source) (out []edda.Event) {
 	t.Helper()
 	for {
 		got, err := src.Fetch(ctx, 100, time.Minute)
@@ -60,13 +60,13 @@ func fetchPast(ctx context.Context, t *testing.T, src *Source) (out []edda.Event
 	}
 }
 
-func TestThePastComesInTheOrderInWhichItWasStored(t *testing.T) {
+func TestTheBacklogComesInTheOrderOfStoreTimes(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		const rounds = 700
 		w.mixed(rounds)
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		past := fetchPast(ctx, t, src)
+		past := fetchBacklog(ctx, t, src)
 		if len(past) != 2*rounds {
 			t.Fatalf("%d events of the past", len(past))
 		}
@@ -81,8 +81,7 @@ func TestThePastComesInTheOrderInWhichItWasStored(t *testing.T) {
 	})
 }
 
-// While new events are held, answers pass those before them: they make room.
-func TestWhileEventsAreHeldAnswersPassThemUnlessTheStoreWasRestored(t *testing.T) {
+func TestResultsOvertakeHeldEventsUnlessTheStoreWasRestored(t *testing.T) {
 	for name, restored := range map[string]bool{"restored": true, "down for a while": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
@@ -102,8 +101,8 @@ func TestWhileEventsAreHeldAnswersPassThemUnlessTheStoreWasRestored(t *testing.T
 	}
 }
 
-// The end of the past is known also where its last messages are none of ours.
-func TestASourceHasCaughtUpWhenThePastIsHandled(t *testing.T) {
+// TestASourceHasCaughtUpWhenTheBacklogIsHandled: also if its last messages are of other tenants.
+func TestASourceHasCaughtUpWhenTheBacklogIsHandled(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.mixed(2)
 		w.send("other", "O1", 1)
@@ -111,7 +110,7 @@ func TestASourceHasCaughtUpWhenThePastIsHandled(t *testing.T) {
 		var store positions
 		src, stop := w.open(ctx, nil, SourceOptions{Tenants: wire.Tenants{"a*"}, Committed: store.committed})
 		defer stop()
-		past := fetchPast(ctx, t, src)
+		past := fetchBacklog(ctx, t, src)
 		if len(past) != 4 || src.Behind() != 0 {
 			t.Fatalf("%d events of the past, and %d messages are left", len(past), src.Behind())
 		}
@@ -126,7 +125,7 @@ func TestASourceHasCaughtUpWhenThePastIsHandled(t *testing.T) {
 	})
 }
 
-func TestASourceWithoutAPastHasCaughtUp(t *testing.T) {
+func TestASourceWithoutABacklogHasCaughtUp(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
@@ -139,9 +138,8 @@ func TestASourceWithoutAPastHasCaughtUp(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead: copies of results that were taken
-// at once are most of what comes.
-func TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead(t *testing.T) {
+// TestOtherMessagesDoNotWakeTheEngineAfterTheBacklog: echoes are most of what a stream gets.
+func TestOtherMessagesDoNotWakeTheEngineAfterTheBacklog(t *testing.T) {
 	wake := make(chan struct{}, 1)
 	r := &reader{wake: wake, atStart: backlog{opened: true, end: 2}}
 	for i, step := range []struct {
@@ -167,8 +165,8 @@ func TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead(t *testing.T) {
 	}
 }
 
-// TestNoReaderIsAskedOnceTheSourceHasCaughtUp: it is looked at with every batch.
-func TestNoReaderIsAskedOnceTheSourceHasCaughtUp(t *testing.T) {
+// TestNoReaderIsAskedAfterCatchingUp: the check runs with every batch.
+func TestNoReaderIsAskedAfterCatchingUp(t *testing.T) {
 	s := &Source{readers: []*reader{nil}, caughtUp: make(chan struct{})}
 	close(s.caughtUp)
 	s.checkCaughtUp()

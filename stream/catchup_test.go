@@ -15,7 +15,7 @@ import (
 	"edda/stream/wire"
 )
 
-// read takes what a reader gives until there is no more, as ids.
+// read returns the ids of the events that a catch-up reader gives, and how many are of the past.
 func read(ctx context.Context, t *testing.T, past engine.Past) (ids []string, old int) {
 	t.Helper()
 	for {
@@ -35,9 +35,9 @@ func read(ctx context.Context, t *testing.T, past engine.Past) (ids []string, ol
 	}
 }
 
-// TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored, of its tenants and from
-// its positions on, beside the source, and leaves nothing behind.
-func TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored(t *testing.T) {
+// TestACatchUpReadsEventsAndFactsInTheOrderOfStoreTimes: of its tenants and from its positions,
+// beside the source. It deletes its consumers.
+func TestACatchUpReadsEventsAndFactsInTheOrderOfStoreTimes(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
@@ -89,8 +89,7 @@ func TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored(t *testing.T
 	})
 }
 
-// TestACatchUpGoesOnWhereItsStreamBeginsAndSaysSo.
-func TestACatchUpGoesOnWhereItsStreamBeginsAndSaysSo(t *testing.T) {
+func TestACatchUpContinuesAtTheBeginningOfItsStream(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		for i := range 10 {
 			w.send("acme", "O1", i)
@@ -114,7 +113,7 @@ func TestACatchUpGoesOnWhereItsStreamBeginsAndSaysSo(t *testing.T) {
 	})
 }
 
-func TestNobodyIsCaughtUpForATenantThatIsNotServed(t *testing.T) {
+func TestCatchUpRefusesATenantThatIsNotServed(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, err := OpenCatchUp(ctx, w.JS, engine.SagaTenant{Tenant: "beta", Saga: "late"}, nil, SourceOptions{Name: "store", Tenants: wire.Tenants{"acme*"}})
 		testkit.WantError(t, err, edda.Permanent, "beta", "not served")

@@ -24,7 +24,7 @@ func (w *world) charge(tenant string, ids ...string) {
 	}
 }
 
-// take fetches commands and wants exactly these.
+// take fetches commands and compares their ids.
 func take(ctx context.Context, t *testing.T, c *Commands, wait time.Duration, want ...string) []effects.Delivery {
 	t.Helper()
 	got, err := c.Fetch(ctx, "charge", 10, wait)
@@ -63,7 +63,7 @@ func TestCommandsComeInOrderAndOnce(t *testing.T) {
 	})
 }
 
-func TestFetchTakesAtMostItsNumber(t *testing.T) {
+func TestFetchOfCommandsRespectsTheLimit(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1", "c2", "c3")
 		c := NewCommands(w.JS, CommandsOptions{})
@@ -76,7 +76,7 @@ func TestFetchTakesAtMostItsNumber(t *testing.T) {
 	})
 }
 
-func TestSilentWorkersLoseTheirCommand(t *testing.T) {
+func TestACommandWithoutHeartbeatsIsRedelivered(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1", "c2")
 		c := NewCommands(w.JS, CommandsOptions{})
@@ -91,7 +91,7 @@ func TestSilentWorkersLoseTheirCommand(t *testing.T) {
 	})
 }
 
-func TestNakDelays(t *testing.T) {
+func TestNakDelaysTheRedelivery(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1")
 		c := NewCommands(w.JS, CommandsOptions{})
@@ -103,7 +103,7 @@ func TestNakDelays(t *testing.T) {
 	})
 }
 
-func TestWorkersShareTheirCommands(t *testing.T) {
+func TestWorkersShareAConsumer(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, js := w.Connect()
 		defer js.Conn().Close()
@@ -115,7 +115,7 @@ func TestWorkersShareTheirCommands(t *testing.T) {
 	})
 }
 
-func TestCommandsOfOtherTenantsAreLeft(t *testing.T) {
+func TestCommandsOfOtherTenantsAreNotFetched(t *testing.T) {
 	for name, tenants := range map[string]wire.Tenants{"names": {"acme"}, "patterns": {"ac*"}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
@@ -129,7 +129,7 @@ func TestCommandsOfOtherTenantsAreLeft(t *testing.T) {
 	}
 }
 
-func TestMalformedCommandsAreHandedOut(t *testing.T) {
+func TestMalformedCommandsAreDelivered(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if _, err := w.JS.Publish(ctx, "tenant.acme.effect.charge.c1", []byte("{")); err != nil {
 			t.Fatal(err)
@@ -159,7 +159,7 @@ func TestCommandsSurviveTheServerAndTheirConsumer(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.charge("acme", "c3")
-		for range 3 { // the first fetch may find out that the consumer is gone
+		for range 3 { // the first fetch may fail because the consumer is missing
 			if got, err := c.Fetch(ctx, "charge", 10, time.Minute); err == nil {
 				if len(got) != 3 || got[2].Command().ID != "c3" {
 					t.Errorf("got %d commands", len(got))
@@ -186,19 +186,18 @@ func TestFetchOfCommandsEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A worker that is killed leaves commands unsettled; the next one waited for
-// half a minute before it saw them again.
-func TestCommandsOfAKilledWorkerComeAtOnceToTheSoleOne(t *testing.T) {
+// TestTheSoleWorkerGetsUnsettledCommandsAtOnce: after a kill they came only after half a minute.
+func TestTheSoleWorkerGetsUnsettledCommandsAtOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1", "c2", "c3")
 		first := take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Second, "c1", "c2", "c3")
 		if err := first[0].Ack(ctx); err != nil {
 			t.Fatal(err)
 		}
-		take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Second) // another may work on them
+		take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Second) // another worker may run them
 		sole := NewCommands(w.JS, CommandsOptions{Sole: true})
 		take(ctx, t, sole, time.Second, "c2", "c3")
 		sole.forget("charge")
-		take(ctx, t, sole, time.Second) // once, not whenever the consumer is looked for
+		take(ctx, t, sole, time.Second) // not again at each lookup of the consumer
 	})
 }

@@ -18,16 +18,16 @@ import (
 	"edda/stream/wire"
 )
 
-// toldWithin is when a process must know that it hears nothing.
+// toldWithin is when a process must report an outage.
 const toldWithin = 10 * time.Second
 
-// silence loses what a server says while it is on; a connection that met it is not used again.
+// silence drops what a server sends while it is on. A connection that was silenced breaks
+// afterwards.
 type silence struct {
 	world *world
 	on    atomic.Bool
 }
 
-// InProcessConn connects to the server of the world.
 func (s *silence) InProcessConn() (net.Conn, error) {
 	if s.on.Load() {
 		return nil, errors.New("no answer")
@@ -58,17 +58,17 @@ func (c *silenced) Read(b []byte) (int, error) {
 	}
 }
 
-// TestADeafProcessWasToldLaterThanTenSeconds takes the streams, the answers or the whole
-// server from a watch, at different moments between two looks.
-func TestADeafProcessWasToldLaterThanTenSeconds(t *testing.T) {
+// TestAnOutageIsReportedWithinTenSeconds: a missing stream, or a frozen server, at different times
+// between two checks.
+func TestAnOutageIsReportedWithinTenSeconds(t *testing.T) {
 	for _, phase := range []time.Duration{0, time.Millisecond, watchEvery / 2, watchEvery - time.Millisecond} {
 		t.Run(phase.String(), func(t *testing.T) {
-			bubble(t, func(ctx context.Context, w *world) { toldInTime(ctx, w, phase) })
+			bubble(t, func(ctx context.Context, w *world) { checkReports(ctx, w, phase) })
 		})
 	}
 }
 
-func toldInTime(ctx context.Context, w *world, phase time.Duration) {
+func checkReports(ctx context.Context, w *world, phase time.Duration) {
 	t := w.T
 	quiet := &silence{world: w}
 	nc, js, err := kv.Connect(kv.Connection{Server: quiet})
@@ -79,14 +79,14 @@ func toldInTime(ctx context.Context, w *world, phase time.Duration) {
 	watch := NewWatch(js, nil, nil, nil)
 	defer testkit.Run(t, watch.Run)()
 	began := time.Now()
-	// health is what a process says of its streams.
+	// health is the health of the process.
 	health := func() error {
 		if nc.Status() != nats.CONNECTED {
 			return errors.New("not connected")
 		}
 		return watch.Problem()
 	}
-	// soon waits until health is as wanted, from a given phase between two looks.
+	// soon makes a change at the given phase between two checks, and waits for the wanted health.
 	soon := func(what string, well bool, change func()) {
 		t.Helper()
 		time.Sleep(watchEvery - time.Since(began)%watchEvery + phase)
@@ -126,8 +126,8 @@ func toldInTime(ctx context.Context, w *world, phase time.Duration) {
 	soon("the server goes on", true, func() { quiet.on.Store(false) })
 }
 
-// TestAJetStreamThatDoesNotAnswerWasToldLaterThanTenSeconds: the server does, its streams do not.
-func TestAJetStreamThatDoesNotAnswerWasToldLaterThanTenSeconds(t *testing.T) {
+// TestASilentJetStreamIsReportedWithinTenSeconds: the server answers, its streams do not.
+func TestASilentJetStreamIsReportedWithinTenSeconds(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		const prefix = "MUTE"
 		var mute atomic.Bool

@@ -19,7 +19,6 @@ func TestPublisherIsADestination(t *testing.T) {
 	outboxtest.Run(t, destination(func(w *world) outbox.Destination { return NewPublisher(w.JS, wire.Codec{}) }))
 }
 
-// What the handoff does not hand over it publishes.
 func TestHandoffIsADestination(t *testing.T) {
 	outboxtest.Run(t, destination(func(w *world) outbox.Destination {
 		return handoff.New(wire.Codec{}, NewPublisher(w.JS, wire.Codec{}), wire.Tenants{"*"}, nil)
@@ -47,7 +46,7 @@ func destination(of func(w *world) outbox.Destination) outboxtest.Open {
 	}
 }
 
-// arrivals is what lies in a stream.
+// arrivals returns the messages of a stream.
 func (w *world) arrivals(ctx context.Context, name string) (out []outboxtest.Arrival) {
 	w.T.Helper()
 	s := w.Stream(ctx, name)

@@ -13,9 +13,9 @@ import (
 	"edda/stream/wire"
 )
 
-// TestAMessageHasNothingOfTheOneBefore although all of a delivery are written into the
-// same memory: neither headers that only one has, nor the end of a longer body.
-func TestAMessageHasNothingOfTheOneBefore(t *testing.T) {
+// TestAReusedDraftKeepsNothing: a window encodes all messages into one draft: no message has a
+// header or the end of a longer body of another.
+func TestAReusedDraftKeepsNothing(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		long := `{"note":"` + strings.Repeat("x", 128<<10) + `"}`
 		batch := facts(4)

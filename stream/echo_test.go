@@ -17,13 +17,12 @@ import (
 	"edda/stream/wire"
 )
 
-// TestPositionsAreOfWhenACopyWasStored, and so is its place among all that was stored:
-// the stream knows nothing of the stamp.
-func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
+// TestPositionsHaveTheStoreTimeOfAnEcho: the stream does not know when the result was applied.
+func TestPositionsHaveTheStoreTimeOfAnEcho(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
 		stop()
-		copied := copyAt(t, handable("c1", "acme"), time.Now().Add(-time.Hour).UTC())
+		copied := echoAt(t, command("c1", "acme"), time.Now().Add(-time.Hour).UTC())
 		time.Sleep(time.Second)
 		w.send("acme", "O1", 1)
 		time.Sleep(time.Second)
@@ -51,7 +50,7 @@ func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
 		if want := []string{wire.AggregateEvents + "1", wire.WorkflowEvents + "1", wire.AggregateEvents + "2"}; !slices.Equal(got, want) {
 			t.Errorf("in the order %v, want %v", got, want)
 		}
-		s.Recheck() // what was read is held against the stream
+		s.Recheck()
 		time.Sleep(time.Minute)
 		for _, r := range s.readers {
 			if r.name == wire.WorkflowEvents && (!r.checkpoint().Time.Equal(at) || r.checkpoint().Seq != 1) {
@@ -61,7 +60,7 @@ func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
 	})
 }
 
-func handable(id, tenant string) edda.Work {
+func command(id, tenant string) edda.Work {
 	return edda.Work{ID: id, Kind: edda.WorkEffect, From: edda.Key{Tenant: tenant, Saga: "order", Correlation: id}, Name: "charge", Payload: json.RawMessage(`{"amount":25}`),
 		Step: "charge", Attempt: 1, Time: noon, Correlation: "corr", Trace: "tr", Causation: "cause"}
 }
@@ -69,7 +68,7 @@ func handable(id, tenant string) edda.Work {
 // echo publishes the echo of a result.
 func (w *world) echo(id string) {
 	w.T.Helper()
-	if errs := NewPublisher(w.JS, wire.Codec{}).Deliver(w.T.Context(), []edda.Work{copyOf(w.T, id)}); errs != nil {
+	if errs := NewPublisher(w.JS, wire.Codec{}).Deliver(w.T.Context(), []edda.Work{echoOf(w.T, id)}); errs != nil {
 		w.T.Fatal(errs)
 	}
 }
@@ -82,7 +81,7 @@ func ids(events []edda.Event) (out []string) {
 	return out
 }
 
-// consumerOf is what the server says of the sagas' consumer of results and facts.
+// consumerOf returns the server's info of the consumer of results and facts.
 func (w *world) consumerOf(ctx context.Context) *jetstream.ConsumerInfo {
 	w.T.Helper()
 	cons, err := w.JS.Consumer(ctx, wire.WorkflowEvents, wire.ConsumerName("saga", "", ""))
@@ -92,8 +91,8 @@ func (w *world) consumerOf(ctx context.Context) *jetstream.ConsumerInfo {
 	return cons.CachedInfo()
 }
 
-// TestTheServerLeavesEchoesOut, and gives what others publish between them.
-func TestTheServerLeavesEchoesOut(t *testing.T) {
+// TestTheServerFiltersEchoesOut: and delivers other messages between them.
+func TestTheServerFiltersEchoesOut(t *testing.T) {
 	for name, tenants := range map[string]wire.Tenants{"all": nil, "one": {"acme"}, "a pattern": {"ac*"}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
@@ -113,7 +112,7 @@ func TestTheServerLeavesEchoesOut(t *testing.T) {
 				if n := w.consumerOf(ctx).Delivered.Consumer; n != 2 {
 					t.Errorf("the server gave %d messages", n)
 				}
-				wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 4, 5) // an echo is not waited for
+				wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 4, 5) // without the echo
 				w.echo("e4")
 				wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 4, 6)
 			})
@@ -121,8 +120,8 @@ func TestTheServerLeavesEchoesOut(t *testing.T) {
 	}
 }
 
-// TestTheBacklogHasItsEchoes, whatever the store says of itself: it may be older than the stream.
-func TestTheBacklogHasItsEchoes(t *testing.T) {
+// TestTheBacklogIncludesEchoes: the store may be older than the stream, restored or not.
+func TestTheBacklogIncludesEchoes(t *testing.T) {
 	for _, restored := range []bool{true, false} {
 		bubble(t, func(ctx context.Context, w *world) {
 			w.echo("e1")
@@ -135,11 +134,11 @@ func TestTheBacklogHasItsEchoes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 3, 3) // the position must not pass what nobody has read
+			wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 3, 3) // echoes of the backlog count
 			ended := make(chan error, 1)
 			running, cancel := context.WithCancel(ctx)
 			go func() { ended <- src.Run(running) }()
-			if got := ids(fetchPast(ctx, t, src)); !slices.Equal(got, []string{"e1", "", "plain", "e2"}) {
+			if got := ids(fetchBacklog(ctx, t, src)); !slices.Equal(got, []string{"e1", "", "plain", "e2"}) {
 				t.Errorf("restored %t: the backlog is %q", restored, got)
 			}
 			synctest.Wait()
@@ -157,8 +156,9 @@ func TestTheBacklogHasItsEchoes(t *testing.T) {
 	}
 }
 
-// TestEchoesWereReadForEverWhereTheBacklogsEndWasDeleted: nothing that is read passes the end then.
-func TestEchoesWereReadForEverWhereTheBacklogsEndWasDeleted(t *testing.T) {
+// TestTheBacklogEndsAlsoIfItsLastMessageWasDeleted: echoes were read for ever, because no position
+// passed the end.
+func TestTheBacklogEndsAlsoIfItsLastMessageWasDeleted(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		const all = bufferEvents + pullMessages + 500
 		for i := range all {
@@ -166,7 +166,7 @@ func TestEchoesWereReadForEverWhereTheBacklogsEndWasDeleted(t *testing.T) {
 		}
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		synctest.Wait() // it waits for room
+		synctest.Wait() // the reader waits for room
 		s := w.Stream(ctx, wire.WorkflowEvents)
 		w.Must(s.DeleteMsg(ctx, all))
 		fetch(ctx, t, src, all-1)
@@ -182,14 +182,14 @@ func TestEchoesWereReadForEverWhereTheBacklogsEndWasDeleted(t *testing.T) {
 	})
 }
 
-// TestEchoesOfVersionsBeforeAreResults: they had a result's subject, and come as duplicates.
-func TestEchoesOfVersionsBeforeAreResults(t *testing.T) {
+// TestEchoesOfEarlierVersionsAreResults: they have the subject of a result, and are duplicates.
+func TestEchoesOfEarlierVersionsAreResults(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		synctest.Wait()
 		taken := time.Now().Add(-time.Hour).UTC()
-		m, err := w.codec.Work(copyAt(t, handable("c1", "acme"), taken))
+		m, err := w.codec.Work(echoAt(t, command("c1", "acme"), taken))
 		w.Must(err)
 		m.Subject = "tenant.acme.effect_result.charge.c1"
 		m.Header.Set("Edda-Run", "01J")
@@ -201,9 +201,9 @@ func TestEchoesOfVersionsBeforeAreResults(t *testing.T) {
 	})
 }
 
-// TestMessagesWereSkippedWhereTheServerLostEchoes: the position was at its last message, which
-// nobody had read. It came back without the last ones, and others took their places.
-func TestMessagesWereSkippedWhereTheServerLostEchoes(t *testing.T) {
+// TestSourceStopsAfterTheServerLostEchoes: the position was at an echo that nothing had read. The
+// server lost it, and other messages took its sequence and were skipped.
+func TestSourceStopsAfterTheServerLostEchoes(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		before := w.Backup()
 		for i := range 10 {
@@ -233,7 +233,7 @@ func TestMessagesWereSkippedWhereTheServerLostEchoes(t *testing.T) {
 }
 
 // copyOf is the copy of a result.
-func copyOf(t *testing.T, id string) edda.Work {
+func echoOf(t *testing.T, id string) edda.Work {
 	t.Helper()
 	_, c, err := wire.Codec{}.Applied(effects.Result{Tenant: "acme", CommandID: id, Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`),
 		Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
@@ -243,8 +243,8 @@ func copyOf(t *testing.T, id string) edda.Work {
 	return c
 }
 
-// TestAResultThatDiedIsSentAgainFromItsEcho, as a result: the sagas do not read new echoes.
-func TestAResultThatDiedIsSentAgainFromItsEcho(t *testing.T) {
+// TestResendPublishesADeadResultFromItsEcho: as a result, because the sagas do not read new echoes.
+func TestResendPublishesADeadResultFromItsEcho(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
@@ -267,7 +267,7 @@ func TestAResultThatDiedIsSentAgainFromItsEcho(t *testing.T) {
 		if got := fetch(ctx, t, src, 1)[0]; got.ID != "again-1" || got.CommandID != "c1" || string(got.Payload) != `{"id":1}` || got.Key != ev.Key {
 			t.Errorf("%+v", got)
 		}
-		m, err := w.codec.Work(copied) // of a version before
+		m, err := w.codec.Work(copied) // of an earlier version
 		w.Must(err)
 		w.Must(w.Stream(ctx, wire.WorkflowEvents).Purge(ctx))
 		if _, err := w.JS.Publish(ctx, "tenant.acme.effect_result.charge.c1", m.Data); err != nil {

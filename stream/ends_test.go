@@ -11,7 +11,6 @@ import (
 	"edda/stream/wire"
 )
 
-// ends returns the end of one stream.
 func ends(ctx context.Context, t *testing.T, src *Source, stream string) engine.End {
 	t.Helper()
 	all, err := src.Ends(ctx)
@@ -27,7 +26,7 @@ func ends(ctx context.Context, t *testing.T, src *Source, stream string) engine.
 	return engine.End{}
 }
 
-// command publishes a message that is no input of a saga.
+// command publishes a message that is no input.
 func (w *world) command(n int) {
 	w.T.Helper()
 	if _, err := w.JS.Publish(w.T.Context(), fmt.Sprintf("tenant.acme.effect.charge.c-%d", n), []byte("{}")); err != nil {
@@ -69,7 +68,7 @@ func TestEndsOfAnIdleStream(t *testing.T) {
 	})
 }
 
-func TestEndsLookPastWhatIsNoInput(t *testing.T) {
+func TestEndsSkipMessagesThatAreNoInputs(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
@@ -85,7 +84,7 @@ func TestEndsLookPastWhatIsNoInput(t *testing.T) {
 	})
 }
 
-func TestEndsBeforeAnythingIsRead(t *testing.T) {
+func TestEndsBeforeRun(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, err := OpenSource(ctx, w.JS, nil, SourceOptions{From: FromAll}) // it does not run
 		if err != nil {
@@ -100,8 +99,8 @@ func TestEndsBeforeAnythingIsRead(t *testing.T) {
 	})
 }
 
-// A position that nobody can reach would stop every timer.
-func TestEndsAskForNothingThatIsGone(t *testing.T) {
+// TestEndsSkipDeletedMessages, because a Need that nothing can reach would stop every timer.
+func TestEndsSkipDeletedMessages(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, err := OpenSource(ctx, w.JS, nil, SourceOptions{From: FromAll})
 		if err != nil {
@@ -123,7 +122,7 @@ func TestEndsAskForNothingThatIsGone(t *testing.T) {
 	})
 }
 
-func TestEndsLeaveOtherTenantsOut(t *testing.T) {
+func TestEndsSkipOtherTenants(t *testing.T) {
 	for name, tenants := range map[string]wire.Tenants{"names": {"acme"}, "patterns": {"ac*"}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
@@ -140,7 +139,7 @@ func TestEndsLeaveOtherTenantsOut(t *testing.T) {
 	}
 }
 
-func TestEndsDoNotWaitForAReaderThatStands(t *testing.T) {
+func TestEndsDoNotWaitForAReaderThatDoesNotRun(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, err := OpenSource(ctx, w.JS, nil, SourceOptions{From: FromAll, Tenants: wire.Tenants{"ac*"}})
 		if err != nil {

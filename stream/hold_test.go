@@ -12,7 +12,7 @@ import (
 	"edda/stream/wire"
 )
 
-// tell sends a signal and a result, as people and workers do.
+// tell publishes a signal and a result.
 func (w *world) tell(ctx context.Context, id string) {
 	w.T.Helper()
 	p := NewPublisher(w.JS, w.codec)
@@ -26,7 +26,7 @@ func (w *world) tell(ctx context.Context, id string) {
 	}
 }
 
-func TestHeldEventsStayInTheirStreamAndTheRestComes(t *testing.T) {
+func TestHoldPausesAggregateEventsOnly(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		const events = 2*bufferEvents + 500
 		src, stop := w.open(ctx, nil, SourceOptions{})
@@ -38,7 +38,7 @@ func TestHeldEventsStayInTheirStreamAndTheRestComes(t *testing.T) {
 			}
 		}
 		for _, id := range []string{"1", "2", "3"} {
-			time.Sleep(time.Hour) // heartbeats are missed and messages sent again meanwhile
+			time.Sleep(time.Hour) // longer than heartbeats and redeliveries
 			w.tell(ctx, id)
 			got := fetch(ctx, t, src, 2)
 			if got[0].Stream == wire.AggregateEvents || got[1].Stream == wire.AggregateEvents {
@@ -59,7 +59,7 @@ func TestHeldEventsStayInTheirStreamAndTheRestComes(t *testing.T) {
 	})
 }
 
-func TestAFetchOfLargeEventsIsShort(t *testing.T) {
+func TestFetchIsBoundedInBytes(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
@@ -69,7 +69,7 @@ func TestAFetchOfLargeEventsIsShort(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Minute) // all of it is in the buffer
+		time.Sleep(time.Minute) // until all events are in the buffer
 		if n := src.readers[0].buffer.len(); n != 30 {
 			t.Fatalf("%d events in the buffer", n)
 		}

@@ -13,8 +13,8 @@ import (
 	"edda/stream/wire"
 )
 
-// takes publishes under a Nats-Msg-Id as a program does that chooses its headers.
-func (w *world) takes(ctx context.Context, subject, id string) (duplicate bool) {
+// takeMsgID publishes with a Nats-Msg-Id of another program's choice.
+func (w *world) takeMsgID(ctx context.Context, subject, id string) (duplicate bool) {
 	w.T.Helper()
 	ack, err := w.JS.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {id}}, Data: []byte(`{"event_type":"X"}`)})
 	if err != nil {
@@ -39,9 +39,9 @@ func (w *world) ids(ctx context.Context, stream, subject string) (ids []string) 
 	return ids
 }
 
-// Bob has a token for bob alone, and posts an event with the id that acme's producer is
-// about to use. The producer's event is stored.
-func TestAnEventIDThatACallerOfAnotherTenantUsedIsNoDuplicate(t *testing.T) {
+// TestAnEventIDOfAnotherTenantsCallerIsNoDuplicate: bob may publish for bob only. An event of his
+// has the id that acme's producer uses next. The producer's event is stored.
+func TestAnEventIDOfAnotherTenantsCallerIsNoDuplicate(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		p := NewPublisher(w.JS, wire.Codec{})
 		for _, id := range []string{"order-1002", "acme order-1002", orders + " order-1002"} {
@@ -53,16 +53,16 @@ func TestAnEventIDThatACallerOfAnotherTenantUsedIsNoDuplicate(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if w.takes(ctx, orders, id) {
+			if w.takeMsgID(ctx, orders, id) {
 				t.Errorf("acme's event %q is taken for bob's", id)
 			}
 		}
 	})
 }
 
-// A caller of the same tenant may post an event under the id that Edda derives for a
-// child's start on the same subject.
-func TestAnIDThatACallerChoseIsNotOneThatEddaDerived(t *testing.T) {
+// TestACallersIDNeverEqualsADerivedID: a caller of the same tenant posts an event under the id that
+// Edda derives for a child's start on the same subject.
+func TestACallersIDNeverEqualsADerivedID(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		p := NewPublisher(w.JS, wire.Codec{})
 		start := edda.Work{ID: "w-1", Kind: edda.WorkStart, From: parent, Target: edda.Key{Tenant: "acme", Saga: "child", Correlation: "C"}, Time: noon}
@@ -79,9 +79,10 @@ func TestAnIDThatACallerChoseIsNotOneThatEddaDerived(t *testing.T) {
 	})
 }
 
-// Whoever may write on bob's subjects writes there under the very header that Edda is
-// going to use for acme. Everything of acme is stored all the same, once, under its id.
-func TestAHeaderThatWasTakenOnAnotherSubjectMakesNothingVanish(t *testing.T) {
+// TestAMsgIDTakenOnAnotherSubjectLosesNothing: a producer that may publish to bob's subjects uses
+// the Nats-Msg-Id that Edda is about to use for acme. acme's message is still stored, once, under
+// its id.
+func TestAMsgIDTakenOnAnotherSubjectLosesNothing(t *testing.T) {
 	fact := facts(1)[0]
 	command := edda.Work{ID: "w-1", Kind: edda.WorkCommand, From: parent, Name: "Payment.Request", To: "P.1", Time: noon}
 	tests := map[string]struct {
@@ -106,7 +107,7 @@ func TestAHeaderThatWasTakenOnAnotherSubjectMakesNothingVanish(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
-				if w.takes(ctx, "tenant.bob."+families[test.stream]+".1", test.taken) {
+				if w.takeMsgID(ctx, "tenant.bob."+families[test.stream]+".1", test.taken) {
 					t.Fatal("the theft is itself a duplicate")
 				}
 				p := NewPublisher(w.JS, wire.Codec{})
@@ -135,7 +136,6 @@ func mustSubject(t *testing.T, w edda.Work) string {
 	return m.Subject
 }
 
-// A duplicate whose first message was deleted meanwhile would be nowhere.
 func TestADuplicateOfADeletedMessageIsStoredAgain(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		p, batch := NewPublisher(w.JS, wire.Codec{}), facts(3)
@@ -156,8 +156,7 @@ func TestADuplicateOfADeletedMessageIsStoredAgain(t *testing.T) {
 	})
 }
 
-// Two workers publish one result, and a caller posts one event twice: that is stored once.
-func TestTheSameMessageAgainIsStoredOnce(t *testing.T) {
+func TestARepeatedPublishIsStoredOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		for range 2 {
 			p := NewPublisher(w.JS, wire.Codec{})
@@ -173,8 +172,7 @@ func TestTheSameMessageAgainIsStoredOnce(t *testing.T) {
 	})
 }
 
-// What cannot be looked at is not taken for delivered.
-func TestADuplicateThatCannotBeLookedAtIsTriedAgain(t *testing.T) {
+func TestAnUnverifiedDuplicateIsRetried(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		p, batch := NewPublisher(w.JS, wire.Codec{}), facts(2)
 		d := wire.NewDraft()

@@ -10,7 +10,7 @@ import (
 	"edda/stream/wire"
 )
 
-// past reads everything of one tenant up to the positions.
+// past reads all events of a tenant up to the positions.
 func past(ctx context.Context, w *world, tenant string, upto ...edda.Checkpoint) ([]uint64, map[string]uint64) {
 	w.T.Helper()
 	var got []uint64

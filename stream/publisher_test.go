@@ -51,7 +51,7 @@ func TestDeliverInOrder(t *testing.T) {
 	})
 }
 
-func TestDeliverGivesEachItemItsFate(t *testing.T) {
+func TestDeliverReturnsTheErrorOfEachItem(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if err := w.JS.DeleteStream(ctx, wire.WorkflowCommands); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestDeliverEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestRejectedWorkComesBackAsAResult(t *testing.T) {
+func TestRejectedWorkBecomesAResult(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
@@ -138,7 +138,7 @@ func TestRejectedWorkComesBackAsAResult(t *testing.T) {
 	})
 }
 
-func TestAnEndThatCannotBeSentIsToldToTheParent(t *testing.T) {
+func TestTheParentGetsTheResultOfAnEndThatCannotBeSent(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
@@ -168,7 +168,7 @@ func TestPublishResultWithoutAServer(t *testing.T) {
 	})
 }
 
-func TestSendSaysWhereTheEventLies(t *testing.T) {
+func TestSendReturnsThePlaceOfTheEvent(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		p := NewPublisher(w.JS, wire.Codec{})
 		ev := edda.Event{Kind: edda.KindEvent, ID: "1", Tenant: "acme", Type: "X", AggregateType: "Order", AggregateID: "O1"}
@@ -184,20 +184,7 @@ func TestSendSaysWhereTheEventLies(t *testing.T) {
 	})
 }
 
-// People number their events, and each tenant begins at 1.
-func TestTheSameIDOfAnotherTenantIsNoDuplicate(t *testing.T) {
-	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.JS, wire.Codec{})
-		for i, tenant := range []string{"acme", "beta", "beta"} {
-			got, err := p.Send(ctx, edda.Event{Kind: edda.KindEvent, ID: "1", Tenant: tenant, Type: "X", AggregateType: "Order", AggregateID: "O1"})
-			if err != nil || got.Duplicate != (i == 2) || got.Seq != uint64(min(i+1, 2)) {
-				t.Errorf("%s: %+v, %v", tenant, got, err)
-			}
-		}
-	})
-}
-
-func TestSendRefusesWhatIsNoInput(t *testing.T) {
+func TestSendRefusesOtherKinds(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		p := NewPublisher(w.JS, wire.Codec{})
 		_, err := p.Send(ctx, edda.Event{Kind: edda.KindTimer})
@@ -207,14 +194,13 @@ func TestSendRefusesWhatIsNoInput(t *testing.T) {
 	})
 }
 
-// A publisher whose acks never come must not hold its caller for ever, nor
-// keep what it knows of them.
-func TestAcksThatNeverCome(t *testing.T) {
+// TestMissingAcksTimeOut: and the publisher forgets them.
+func TestMissingAcksTimeOut(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if err := w.JS.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
 			t.Fatal(err)
 		}
-		sub, err := w.NC.Subscribe("tenant.*.workflow_event.>", func(*nats.Msg) {}) // takes it and says nothing
+		sub, err := w.NC.Subscribe("tenant.*.workflow_event.>", func(*nats.Msg) {}) // receives and does not answer
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 	"edda/stream/wire"
 )
 
-// cutLetter is the dead letter of the message at a sequence, without its payload.
+// cutLetter returns the dead letter of a message without its payload.
 func (w *world) cutLetter(ctx context.Context, seq uint64) edda.DeadLetter {
 	w.T.Helper()
 	m, err := w.Stream(ctx, wire.AggregateEvents).GetMsg(ctx, seq)
@@ -42,7 +42,8 @@ const (
 	unreadable = `{"event_id":"e2"`
 )
 
-func TestALetterWithoutItsPayloadGetsTheMessageOfAStreamMadeAnew(t *testing.T) {
+// ReadBack restored the payload of a dead letter from another message at the same sequence.
+func TestReadBackRefusesTheMessageOfARecreatedStream(t *testing.T) {
 	for what, change := range map[string]struct {
 		do   func(ctx context.Context, w *world, s jetstream.Stream) error
 		want string
@@ -52,10 +53,10 @@ func TestALetterWithoutItsPayloadGetsTheMessageOfAStreamMadeAnew(t *testing.T) {
 			return w.JS.DeleteStream(ctx, wire.AggregateEvents)
 		}, "there is no stream"},
 		"another message": {func(ctx context.Context, w *world, s jetstream.Stream) error {
-			return w.anew(ctx, s, `{"event_id":"x1","event_type":"Paid","payload":{"amount":9000}}`, `{"event_id":"x2","event_type":"Paid","payload":{"amount":9000}}`)
+			return w.recreate(ctx, s, `{"event_id":"x1","event_type":"Paid","payload":{"amount":9000}}`, `{"event_id":"x2","event_type":"Paid","payload":{"amount":9000}}`)
 		}, "another message now"},
 		"the same id and subject": {func(ctx context.Context, w *world, s jetstream.Stream) error {
-			return w.anew(ctx, s, `{"event_id":"e1","event_type":"Paid","payload":{"amount":9000}}`, unreadable)
+			return w.recreate(ctx, s, `{"event_id":"e1","event_type":"Paid","payload":{"amount":9000}}`, unreadable)
 		}, "another message now"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -92,8 +93,8 @@ func TestALetterWithoutItsPayloadGetsTheMessageOfAStreamMadeAnew(t *testing.T) {
 	}
 }
 
-// anew deletes the stream and makes it again, a moment later, with other messages.
-func (w *world) anew(ctx context.Context, s jetstream.Stream, bodies ...string) error {
+// recreate recreates a stream a second later, with other messages.
+func (w *world) recreate(ctx context.Context, s jetstream.Stream, bodies ...string) error {
 	cfg := s.CachedInfo().Config
 	if err := w.JS.DeleteStream(ctx, cfg.Name); err != nil {
 		return err
@@ -106,7 +107,7 @@ func (w *world) anew(ctx context.Context, s jetstream.Stream, bodies ...string) 
 	return nil
 }
 
-func TestAMessageOfTheSameMomentIsTakenForAnother(t *testing.T) {
+func TestIsOfComparesTimeSubjectTenantAndID(t *testing.T) {
 	p := &Publisher{}
 	m := wire.Message{Subject: "tenant.acme.aggregate.Order.O1", Data: []byte(readable), Stream: wire.AggregateEvents, Seq: 1, Time: noon}
 	d := edda.DeadLetter{Event: p.codec.Event(m)}

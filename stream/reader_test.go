@@ -27,9 +27,9 @@ func (a arrived) Metadata() (*jetstream.MsgMetadata, error) {
 	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: a.seq, Consumer: a.seq}, Timestamp: noon}, nil
 }
 
-// TestAReadingEndsBehindTheMessageThatIsTakenIn, or the next one would take it in as
-// well; and no message comes in once it has ended.
-func TestAReadingEndsBehindTheMessageThatIsTakenIn(t *testing.T) {
+// TestDrainWaitsForTheMessageInProgress: the next consumer would read it, too. No message is
+// accepted afterwards.
+func TestDrainWaitsForTheMessageInProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &reader{buffer: newBuffer(), wake: make(chan struct{}, 1), tenants: &atomic.Pointer[wire.Tenants]{}}
 		r.tenants.Store(&wire.Tenants{})
@@ -64,9 +64,9 @@ func TestAReadingEndsBehindTheMessageThatIsTakenIn(t *testing.T) {
 	})
 }
 
-// TestAStreamWasNotReadAnyMoreOnceTheClientGaveUp, for a reason of its own: here an answer
-// to its pull that it cannot read.
-func TestAStreamWasNotReadAnyMoreOnceTheClientGaveUp(t *testing.T) {
+// TestTheReaderRestartsAfterTheClientGaveUp: here because of a pull answer that the client cannot
+// parse.
+func TestTheReaderRestartsAfterTheClientGaveUp(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		pulls := make(chan *nats.Msg, 64)
 		if _, err := w.NC.ChanSubscribe("$JS.API.CONSUMER.MSG.NEXT."+wire.AggregateEvents+".>", pulls); err != nil {

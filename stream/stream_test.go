@@ -84,7 +84,7 @@ func (w *world) open(ctx context.Context, held []edda.Checkpoint, o SourceOption
 	}
 }
 
-// positions are a store's, as far as a source asks for them.
+// positions are the checkpoints of a fake store.
 type positions struct {
 	mu sync.Mutex
 	at []edda.Checkpoint
@@ -102,7 +102,7 @@ func (p *positions) committed() ([]edda.Checkpoint, error) {
 	return slices.Clone(p.at), nil
 }
 
-// fetch collects events until there are n, or none comes for a minute.
+// fetch collects n events. It fails if none comes for a minute.
 func fetch(ctx context.Context, t *testing.T, src *Source, n int) []edda.Event {
 	t.Helper()
 	var out []edda.Event
@@ -119,7 +119,7 @@ func fetch(ctx context.Context, t *testing.T, src *Source, n int) []edda.Event {
 	return out
 }
 
-// none fails when an event comes within the time.
+// none fails if an event comes within the time.
 func none(ctx context.Context, t *testing.T, src *Source, within time.Duration) {
 	t.Helper()
 	got, err := src.Fetch(ctx, 1024, within)

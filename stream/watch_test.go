@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"edda"
 	"edda/effects"
 	"edda/internal/testkit"
@@ -14,16 +16,10 @@ import (
 	"edda/stream/wire"
 )
 
-// TestWorkThatNoStreamTakesIsTold: the stream takes none, and takes some again later.
-func TestWorkThatNoStreamTakesIsTold(t *testing.T) {
+func TestFailingReportsAStreamThatRefusesWork(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		full := func(most int32) {
-			s := w.Stream(ctx, wire.WorkflowEvents)
-			cfg := s.CachedInfo().Config
-			cfg.MaxMsgSize = most
-			if _, err := w.JS.UpdateStream(ctx, cfg); err != nil {
-				t.Fatal(err)
-			}
+			w.Update(ctx, wire.WorkflowEvents, func(c *jetstream.StreamConfig) { c.MaxMsgSize = most })
 		}
 		p := NewPublisher(w.JS, w.codec)
 		fact := edda.Work{ID: "f1", Kind: edda.WorkFact, Name: "done", From: edda.Key{Tenant: "acme", Saga: "s", Correlation: "k"}}
@@ -51,9 +47,9 @@ func TestWorkThatNoStreamTakesIsTold(t *testing.T) {
 	})
 }
 
-// TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly: a server whose disk is full takes
-// messages and says nothing, and each try waits for its answer.
-func TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly(t *testing.T) {
+// TestFailingReportsAPublishWithoutAnAck: a server whose disk is full does not answer. The first
+// timeout was not reported.
+func TestFailingReportsAPublishWithoutAnAck(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if err := w.JS.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
 			t.Fatal(err)
@@ -83,9 +79,9 @@ func TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly(t *testing.T) {
 	})
 }
 
-// TestAStreamThatIsGoneIsTold, also the bucket of the ledger that cannot be made again, and
-// one that came back.
-func TestAStreamThatIsGoneIsTold(t *testing.T) {
+// TestWatchReportsAMissingStream: also the ledger's bucket that cannot be recreated, and a stream
+// that came back.
+func TestWatchReportsAMissingStream(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if _, err := kv.OpenLedger(ctx, w.JS, kv.LedgerOptions{Memory: true}); err != nil {
 			t.Fatal(err)
@@ -115,14 +111,15 @@ func TestAStreamThatIsGoneIsTold(t *testing.T) {
 	})
 }
 
-// ledgerOf opens the ledger as one worker does.
+// ledgerOf opens the ledger of a worker.
 func (w *world) ledgerOf(home, run string) *kv.Ledger {
 	w.T.Helper()
 	return testkit.Must[*kv.Ledger](w.T)(kv.OpenLedger(w.T.Context(), w.JS, kv.LedgerOptions{Home: home, Run: run}))
 }
 
-// TestALedgerThatWasDeletedWasGoneUntilARestart: it is made again, and knows what it forgot.
-func TestALedgerThatWasDeletedWasGoneUntilARestart(t *testing.T) {
+// TestADeletedLedgerIsRecreated: it was missing until a restart. The new one knows that it lacks
+// claims.
+func TestADeletedLedgerIsRecreated(t *testing.T) {
 	for _, taken := range []bool{true, false} {
 		bubble(t, func(ctx context.Context, w *world) {
 			l := w.ledgerOf("s1", "r1")
@@ -130,11 +127,8 @@ func TestALedgerThatWasDeletedWasGoneUntilARestart(t *testing.T) {
 				t.Errorf("a first ledger knows of calls since %v", since)
 			}
 			if taken {
-				w.effect(ctx, "pay", "c1")
-				got, err := NewCommands(w.JS, CommandsOptions{}).Fetch(ctx, "pay", 1, time.Second)
-				if err != nil || len(got) != 1 {
-					t.Fatal(got, err)
-				}
+				w.charge("acme", "c1")
+				take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Second, "c1")
 			}
 			mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, effects.Entry{Claim: edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Claimed: time.Now().UTC()}}))
 			watch := NewWatch(w.JS, nil, l.Remake, nil)
@@ -162,7 +156,7 @@ func TestALedgerThatWasDeletedWasGoneUntilARestart(t *testing.T) {
 				t.Errorf("the claim is found: %+v", e)
 			}
 			mine.Claim.Done, mine.Claim.Outcome, mine.Claim.Result = true, edda.Succeeded, []byte(`1`)
-			if err := l.Finish(ctx, mine); err != nil { // whoever was calling has its result still
+			if err := l.Finish(ctx, mine); err != nil { // the result of a call in progress
 				t.Error(err)
 			}
 			if e := testkit.Must[effects.Entry](t)(l.Find(ctx, "acme", "c1")); !e.Claim.Done {
@@ -170,14 +164,5 @@ func TestALedgerThatWasDeletedWasGoneUntilARestart(t *testing.T) {
 			}
 			stop()
 		})
-	}
-}
-
-// effect publishes an effect command.
-func (w *world) effect(ctx context.Context, effect, id string) {
-	w.T.Helper()
-	work := edda.Work{ID: id, Kind: edda.WorkEffect, Name: effect, Payload: []byte(`{}`), Time: time.Now(), From: edda.Key{Tenant: "acme", Saga: "s", Correlation: "k"}}
-	if errs := NewPublisher(w.JS, w.codec).Deliver(ctx, []edda.Work{work}); errs != nil {
-		w.T.Fatal(errs)
 	}
 }

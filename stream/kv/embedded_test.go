@@ -8,8 +8,8 @@ import (
 	"edda/stream/wire"
 )
 
-// On a full disk the server gave its streams up for good, and /health said that
-// all was well.
+// TestAStreamThatCannotBeWrittenIsNotHealthy: on a full disk the server gave up its streams, and
+// /health reported no problem.
 func TestAStreamThatCannotBeWrittenIsNotHealthy(t *testing.T) {
 	bubble(t, func(_ context.Context, w *world) {
 		if err := w.Server().(*Embedded).Healthy(); err != nil {

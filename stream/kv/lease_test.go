@@ -14,8 +14,8 @@ import (
 	"edda/stream/wire"
 )
 
-// lease asks for one in memory: the server's file storage takes the age of
-// messages from a clock outside of the bubble.
+// lease returns options for a lease in memory, because the server's file storage computes the age
+// of messages by a clock outside the bubble.
 func lease(store, host, process string, tenants ...string) LeaseOptions {
 	return LeaseOptions{Store: store, Host: host, Process: process, Tenants: tenants, Memory: true, AdoptEmpty: true}
 }
@@ -75,7 +75,7 @@ func TestALeaseMovesToOtherTenants(t *testing.T) {
 		if err := first.Move(ctx, wire.Tenants{"gamma"}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(leaseTTL * 2) // renewed as it is now
+		time.Sleep(leaseTTL * 2) // the renewals keep the new tenants
 		_, err := AcquireLease(ctx, w.JS, lease("s3", "h3", "p3", "gamma"))
 		testkit.WantError(t, err, edda.Permanent, "store s1 on host h1")
 		_, stopThird := w.hold(ctx, lease("s3", "h3", "p3", "acme")) // it was given up
@@ -87,14 +87,14 @@ func TestALeaseMovesToOtherTenants(t *testing.T) {
 	})
 }
 
-// worker asks for the lease of an effect worker.
+// worker returns options for the lease of an effect worker.
 func worker(store, host string, shared bool, effects ...string) LeaseOptions {
 	o := lease(store, host, store+"-"+host)
 	o.Worker = &WorkerLease{Effects: effects, Shared: shared}
 	return o
 }
 
-func TestWorkersThatDoNotShareTheirLedgerAreRefused(t *testing.T) {
+func TestWorkersWithoutASharedLedgerAreRefused(t *testing.T) {
 	acme := worker("s2", "h2", false, "pay")
 	acme.Tenants = wire.Tenants{"acme"}
 	tests := map[string]struct {
@@ -117,7 +117,7 @@ func TestWorkersThatDoNotShareTheirLedgerAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				first, stop := w.hold(ctx, test.first)
-				time.Sleep(2*leaseTTL + leaseRenew/2) // at no instant at which the first renews, as "a restart" ends it
+				time.Sleep(2*leaseTTL + leaseRenew/2) // not at a renewal of the first, because "a restart" ends it
 				second, err := AcquireLease(ctx, w.JS, test.second)
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -164,10 +164,10 @@ func TestAWorkersLeaseMovesToOtherEffects(t *testing.T) {
 	})
 }
 
-func TestALeaseRunsOut(t *testing.T) {
+func TestALeaseExpires(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.hold(ctx, lease("s1", "h1", "p1"))
-		if err := stop(); err != nil { // the process vanishes
+		if err := stop(); err != nil { // without a release
 			t.Error(err)
 		}
 		time.Sleep(leaseTTL + leaseRenew)
@@ -178,7 +178,7 @@ func TestALeaseRunsOut(t *testing.T) {
 	})
 }
 
-func TestARestartTakesItsLeaseOver(t *testing.T) {
+func TestARestartTakesOverItsLease(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stopOld := w.hold(ctx, lease("s1", "h1", "p1"))
 		_, stop := w.hold(ctx, lease("s1", "h1", "p2"))
@@ -192,7 +192,7 @@ func TestARestartTakesItsLeaseOver(t *testing.T) {
 	})
 }
 
-func TestDifferentTenantsMayHaveDifferentProcesses(t *testing.T) {
+func TestProcessesForDifferentTenantsRunTogether(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop1 := w.hold(ctx, lease("s1", "h", "p1", "acme", "eu-*"))
 		_, stop2 := w.hold(ctx, lease("s2", "h", "p2", "beta", "us-*"))
@@ -209,8 +209,9 @@ func TestDifferentTenantsMayHaveDifferentProcesses(t *testing.T) {
 	})
 }
 
-// This one keeps its bucket in a file, and so runs outside of a bubble.
-func TestOfSeveralAtOnceOneGetsTheLease(t *testing.T) {
+// TestOneOfSeveralConcurrentRequestsGetsTheLease: outside a bubble, because its bucket is in a
+// file.
+func TestOneOfSeveralConcurrentRequestsGetsTheLease(t *testing.T) {
 	server, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -243,8 +244,8 @@ func TestOfSeveralAtOnceOneGetsTheLease(t *testing.T) {
 	}
 }
 
-// TestALeaseIsSeenWhileItIsRenewed runs outside of a bubble, as fast as it can.
-func TestALeaseIsSeenWhileItIsRenewed(t *testing.T) {
+// TestALeaseIsFoundDuringRenewals: outside a bubble, as fast as possible.
+func TestALeaseIsFoundDuringRenewals(t *testing.T) {
 	for name, memory := range map[string]bool{"in memory": true, "in a file": false} {
 		t.Run(name, func(t *testing.T) {
 			server, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: t.TempDir()})
@@ -272,7 +273,7 @@ func TestALeaseIsSeenWhileItIsRenewed(t *testing.T) {
 	}
 }
 
-// renewing renews the lease without a pause, until the function is called.
+// renewing renews the lease without a pause until stop.
 func renewing(t *testing.T, l *Lease) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -291,9 +292,9 @@ func renewing(t *testing.T, l *Lease) (stop func()) {
 	}
 }
 
-// TestALeaseRanOutWhileTheProcessStarted: it waits for streams, and another
-// process was let in.
-func TestALeaseRanOutWhileTheProcessStarted(t *testing.T) {
+// TestRenewKeepsTheLeaseDuringAStart: it expired while the process waited for streams, and another
+// process was admitted.
+func TestRenewKeepsTheLeaseDuringAStart(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l, err := AcquireLease(ctx, w.JS, lease("s1", "h1", "p1"))
 		if err != nil {
@@ -315,7 +316,7 @@ func TestALeaseRanOutWhileTheProcessStarted(t *testing.T) {
 	})
 }
 
-func TestALeaseSurvivesTheServersAbsence(t *testing.T) {
+func TestALeaseSurvivesAnOutage(t *testing.T) {
 	for name, away := range map[string]time.Duration{"short": leaseRenew, "beyond its time": 4 * leaseTTL} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
@@ -332,14 +333,14 @@ func TestALeaseSurvivesTheServersAbsence(t *testing.T) {
 	}
 }
 
-func TestALeaseThatAnotherTookIsLost(t *testing.T) {
+func TestRunEndsWhenAnotherProcessHasTheLease(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.hold(ctx, lease("s1", "h1", "p1"))
 		kv, err := w.JS.KeyValue(ctx, LeaseBucket)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// It ran out while we were not looking, and another was faster.
+		// The lease expired unnoticed, and another process acquired it.
 		if err := kv.Purge(ctx, "s1"); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ import (
 	"edda/stream/wire"
 )
 
-// ledgerOf opens the ledger as one worker does.
+// ledgerOf opens the ledger of a worker.
 func (w *world) ledgerOf(home, run string) *Ledger {
 	w.T.Helper()
 	l, err := OpenLedger(w.T.Context(), w.JS, LedgerOptions{Home: home, Run: run})
@@ -31,7 +31,7 @@ func (w *world) ledgerOf(home, run string) *Ledger {
 	return l
 }
 
-// command1 is what the tests claim.
+// command1 returns the entry that the tests claim.
 func command1() effects.Entry {
 	return effects.Entry{Claim: edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Claimed: time.Now().UTC()}}
 }
@@ -49,7 +49,7 @@ func wantTaken(t *testing.T, what string, err error) {
 	}
 }
 
-// find is what a ledger knows of command1.
+// find returns the entry of command1.
 func find(t *testing.T, l *Ledger) effects.Entry {
 	t.Helper()
 	return testkit.Must[effects.Entry](t)(l.Find(context.Background(), "acme", "c1"))
@@ -62,7 +62,7 @@ func TestOneOfTwoWorkersGetsTheClaim(t *testing.T) {
 			t.Errorf("a new command is %+v", e)
 		}
 		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
-		_, err := b.Claim(ctx, command1()) // it had looked before
+		_, err := b.Claim(ctx, command1()) // with an entry read before
 		wantTaken(t, "the second claim", err)
 		wantTaken(t, "a result without a claim", b.Finish(ctx, finished(command1(), `1`)))
 		e := find(t, b)
@@ -88,7 +88,7 @@ func TestOneOfTwoWorkersGetsTheClaim(t *testing.T) {
 	})
 }
 
-// awaited is how long Await takes, and what it gives.
+// awaited returns the result and the duration of Await.
 func awaited(ctx context.Context, t *testing.T, l *Ledger, e effects.Entry) (effects.Entry, time.Duration) {
 	t.Helper()
 	from := time.Now()
@@ -96,11 +96,11 @@ func awaited(ctx context.Context, t *testing.T, l *Ledger, e effects.Entry) (eff
 	return e, time.Since(from)
 }
 
-func TestAClaimLapsesWhenItIsNotRenewedForALease(t *testing.T) {
+func TestAClaimExpiresWithoutRenewals(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
 		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
-		time.Sleep(a.Lease() - time.Second) // what was before it looked counts for nothing
+		time.Sleep(a.Lease() - time.Second) // Await starts a new wait
 		e, took := awaited(ctx, t, b, find(t, b))
 		if e.Held || took < b.Lease() || took > b.Lease()*5/4 {
 			t.Errorf("after %v it is %+v", took, e)
@@ -116,7 +116,7 @@ func TestAClaimLapsesWhenItIsNotRenewedForALease(t *testing.T) {
 	})
 }
 
-func TestARenewedClaimDoesNotLapse(t *testing.T) {
+func TestARenewedClaimDoesNotExpire(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
 		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
@@ -136,7 +136,7 @@ func TestARenewedClaimDoesNotLapse(t *testing.T) {
 	})
 }
 
-func TestAReleasedClaimIsNotWaitedFor(t *testing.T) {
+func TestAwaitEndsWithARelease(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
 		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
@@ -155,7 +155,7 @@ func TestAReleasedClaimIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-func TestAnEarlierRunOnTheSameStoreIsNotWaitedFor(t *testing.T) {
+func TestAClaimOfAnEarlierRunIsNotHeld(t *testing.T) {
 	tests := map[string]struct {
 		home, run string
 		held      bool
@@ -176,7 +176,7 @@ func TestAnEarlierRunOnTheSameStoreIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-func TestWaitingEndsWithItsContext(t *testing.T) {
+func TestAwaitEndsWithItsContext(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
 		testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
@@ -189,7 +189,7 @@ func TestWaitingEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestTheLongerLeaseCounts(t *testing.T) {
+func TestAwaitWaitsForTheLongerLease(t *testing.T) {
 	for name, leases := range map[string][2]time.Duration{"the holder's": {time.Minute, time.Second}, "that of who waits": {time.Second, time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
@@ -204,7 +204,7 @@ func TestTheLongerLeaseCounts(t *testing.T) {
 	}
 }
 
-func TestWaitingFailsWhereTheLedgerCannotBeRead(t *testing.T) {
+func TestAwaitFailsIfTheRecordCannotBeRead(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
 		testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
@@ -220,7 +220,7 @@ func TestWaitingFailsWhereTheLedgerCannotBeRead(t *testing.T) {
 	})
 }
 
-// former is a store from before the ledger was shared.
+// former is a store of the time before the ledger was shared.
 type former map[string]edda.Claim
 
 func (f former) Claim(tenant, id string) (edda.Claim, bool, error) {
@@ -228,7 +228,7 @@ func (f former) Claim(tenant, id string) (edda.Claim, bool, error) {
 	return claim, found, nil
 }
 
-func TestClaimsOfALedgerThatWasNotSharedCount(t *testing.T) {
+func TestClaimsOfTheFormerLedgerCount(t *testing.T) {
 	begun := edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Owner: "r0"}
 	ended := edda.Claim{Tenant: "acme", CommandID: "c2", Effect: "pay", Owner: "r0", Done: true, Outcome: edda.Succeeded, Result: json.RawMessage(`5`)}
 	bubble(t, func(ctx context.Context, w *world) {
@@ -244,7 +244,7 @@ func TestClaimsOfALedgerThatWasNotSharedCount(t *testing.T) {
 		if err := l.Finish(ctx, finished(mine, `6`)); err != nil {
 			t.Error(err)
 		}
-		if e := find(t, l); string(e.Claim.Result) != `6` { // the bucket goes first
+		if e := find(t, l); string(e.Claim.Result) != `6` { // the bucket overrides it
 			t.Errorf("it is %+v", e)
 		}
 		if e := testkit.Must[effects.Entry](t)(l.Find(ctx, "acme", "c2")); !e.Claim.Done || string(e.Claim.Result) != `5` {
@@ -256,7 +256,7 @@ func TestClaimsOfALedgerThatWasNotSharedCount(t *testing.T) {
 	})
 }
 
-// An operator who deletes an entry wants its command to be called again.
+// TestADeletedEntryIsNotFound: an operator deletes an entry to have its command called again.
 func TestADeletedEntryIsNotFound(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a := w.ledgerOf("s1", "r1")
@@ -276,7 +276,7 @@ func TestADeletedEntryIsNotFound(t *testing.T) {
 	})
 }
 
-func TestEntriesAreForgottenAfterTheRetention(t *testing.T) {
+func TestEntriesExpireAfterTheRetention(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := testkit.Must[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Retention: 2 * time.Hour, Memory: true}))
 		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
@@ -300,7 +300,7 @@ func TestAResultOfTheLargestSizeFits(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
-		result := `"` + strings.Repeat("<&>", 256<<10/3) + `"` // six bytes each, where they are escaped
+		result := `"` + strings.Repeat("<&>", 256<<10/3) + `"` // six bytes each if they were escaped
 		if err := l.Finish(ctx, finished(mine, result)); err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +310,7 @@ func TestAResultOfTheLargestSizeFits(t *testing.T) {
 	})
 }
 
-func TestAnEntryThatIsNoRecordIsNotCalled(t *testing.T) {
+func TestAnUnreadableEntryIsNeverClaimed(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		for _, value := range []string{"", "{", `{"tenant":"beta","command_id":"c1"}`} {
@@ -325,7 +325,7 @@ func TestAnEntryThatIsNoRecordIsNotCalled(t *testing.T) {
 	})
 }
 
-func TestTheBucketIsMadeAdoptedOrRefused(t *testing.T) {
+func TestTheBucketIsCreatedAdoptedOrRefused(t *testing.T) {
 	tests := map[string]struct {
 		change func(*jetstream.StreamConfig)
 		says   []string // none: it is adopted
@@ -343,7 +343,7 @@ func TestTheBucketIsMadeAdoptedOrRefused(t *testing.T) {
 		"small values":       {func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 }, []string{"1000 bytes", "--max-msg-size"}},
 		"without acks":       {func(c *jetstream.StreamConfig) { c.NoAck = true }, []string{"acks"}},
 	}
-	for name, test := range tests { // one server each: a stream made again at once may have old messages
+	for name, test := range tests { // one server each, because a stream recreated at once may have old messages
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				var o LedgerOptions
@@ -368,7 +368,7 @@ func TestTheBucketIsMadeAdoptedOrRefused(t *testing.T) {
 	}
 }
 
-func TestTheLedgerSaysHowDurableItIs(t *testing.T) {
+func TestDurabilityOfTheLedger(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if d := w.ledgerOf("", "").Durability(); !d.Created || d.Synced || d.Age != defaultRetention+retentionSlack || !strings.Contains(d.Note, "sync_interval") {
 			t.Errorf("made: %+v", d)
@@ -393,8 +393,8 @@ func TestWrongLedgerOptionsAreRefused(t *testing.T) {
 	})
 }
 
-// TestALookAtTheLedgerBeginsAfterItIsAskedFor, and many who ask at once share one.
-func TestALookAtTheLedgerBeginsAfterItIsAskedFor(t *testing.T) {
+// TestACheckOfTheBucketBeginsAfterTheCall: and concurrent callers share one.
+func TestACheckOfTheBucketBeginsAfterTheCall(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		asked, err := w.NC.SubscribeSync("$JS.API.STREAM.INFO." + "KV_" + LedgerBucket)

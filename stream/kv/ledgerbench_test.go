@@ -11,8 +11,8 @@ import (
 	"edda"
 )
 
-// BenchmarkLedger brings commands from nothing to a result: a read and two
-// writes each, as many at once as a worker calls of one effect.
+// BenchmarkLedger takes commands from nothing to a result, with a read and two writes each and a
+// worker's concurrency.
 func BenchmarkLedger(b *testing.B) {
 	for _, syncs := range []bool{false, true} {
 		b.Run(fmt.Sprintf("sync=%v", syncs), func(b *testing.B) { benchmarkLedger(b, syncs) })

@@ -23,15 +23,15 @@ func (w *world) serves(ctx context.Context, o LeaseOptions) error {
 	return l.Release(ctx)
 }
 
-// process asks for the lease of a store that adopts nothing.
+// process returns options for the lease of a store that adopts nothing.
 func process(store, host string, tenants ...string) LeaseOptions {
 	o := lease(store, host, store+"@"+host, tenants...)
 	o.AdoptEmpty = false
 	return o
 }
 
-// TestAnEmptyStoreDoesNotTakeOverTheTenantsOfAnother, however long that is gone.
-func TestAnEmptyStoreDoesNotTakeOverTheTenantsOfAnother(t *testing.T) {
+// TestAnEmptyStoreIsRefusedTheTenantsOfAnother: however long the other has not run.
+func TestAnEmptyStoreIsRefusedTheTenantsOfAnother(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if err := w.serves(ctx, process("s1", "h1", "acme", "beta")); err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func TestAnEmptyStoreDoesNotTakeOverTheTenantsOfAnother(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		testkit.WantError(t, w.serves(ctx, process("s2", "h2", "acme")), edda.Permanent, "store s1 on host h1", "the tenants acme", "edda restore", "--adopt-empty")
 		testkit.WantError(t, w.serves(ctx, process("s2", "h2")), edda.Permanent, "the tenants acme, beta")
-		if err := w.serves(ctx, process("s1", "h3", "acme", "beta")); err != nil { // at once: who was refused has no lease
+		if err := w.serves(ctx, process("s1", "h3", "acme", "beta")); err != nil { // at once, because a refused process has no lease
 			t.Fatalf("the store itself is refused: %v", err)
 		}
 		adopts := process("s2", "h2", "acme")
@@ -107,8 +107,8 @@ func TestTenantsMoveBetweenStoresOnPurpose(t *testing.T) {
 	}
 }
 
-// TestAReloadTakesNoTenantsOfAnotherStore: it is refused, and leaves all as it was.
-func TestAReloadTakesNoTenantsOfAnotherStore(t *testing.T) {
+// TestMoveRefusesTenantsOfAnotherStore: and changes nothing.
+func TestMoveRefusesTenantsOfAnotherStore(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if err := w.serves(ctx, process("s1", "h1", "acme")); err != nil {
 			t.Fatal(err)
@@ -127,8 +127,9 @@ func TestAReloadTakesNoTenantsOfAnotherStore(t *testing.T) {
 	})
 }
 
-// TestALeaseThatRanOutIsNotTakenBackFromWhoCameAndWent: its keys are gone from the bucket of leases.
-func TestALeaseThatRanOutIsNotTakenBackFromWhoCameAndWent(t *testing.T) {
+// TestAnExpiredLeaseIsNotReacquiredAfterAnotherStoreServed: also if the lease of the other store
+// has expired.
+func TestAnExpiredLeaseIsNotReacquiredAfterAnotherStoreServed(t *testing.T) {
 	adopts := process("s2", "h2")
 	adopts.AdoptEmpty = true
 	for name, o := range map[string]LeaseOptions{"a copied store": process("s1", "h2"), "another store": adopts} {
@@ -150,8 +151,8 @@ func TestALeaseThatRanOutIsNotTakenBackFromWhoCameAndWent(t *testing.T) {
 	}
 }
 
-// TestWhoseTenantsTheyAreIsWrittenAgainWhereItIsGone, and says when a store was last seen.
-func TestWhoseTenantsTheyAreIsWrittenAgainWhereItIsGone(t *testing.T) {
+// TestTheOwnerIsRecordedAgainInARecreatedBucket: with the time when the store was last seen.
+func TestTheOwnerIsRecordedAgainInARecreatedBucket(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.hold(ctx, process("s1", "h1"))
 		if err := w.JS.DeleteKeyValue(ctx, OwnersBucket); err != nil {

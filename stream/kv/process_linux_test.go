@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// TestAProcessLivesUntilItHasEnded looks at one that runs, at one that ended and was not
-// waited for, and at one that is gone.
-func TestAProcessLivesUntilItHasEnded(t *testing.T) {
+// TestAProcessIsAliveUntilItHasEnded: a running process, a zombie, and one that was reaped.
+func TestAProcessIsAliveUntilItHasEnded(t *testing.T) {
 	me := thisProcess()
 	if me == (processID{}) || !me.alive() {
 		t.Fatalf("this process does not live: %+v", me)
@@ -54,7 +53,7 @@ func TestAProcessLivesUntilItHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, lines) // until it has closed its end
-	for its.alive() {                 // it is about to exit
+	for its.alive() {                 // it exits soon
 	}
 	if err := cmd.Wait(); err == nil {
 		t.Error("read found a line")

@@ -202,7 +202,7 @@ func TestRevokesNameTheirCommand(t *testing.T) {
 	}
 }
 
-func TestLongKeysTravelInTheBody(t *testing.T) {
+func TestTheBodyHasALongKey(t *testing.T) {
 	long := parent
 	long.Correlation = strings.Repeat("key ", 100)
 	m, err := Codec{}.Input(edda.Event{Kind: edda.KindSignal, ID: "s", Type: "hurry", Key: long, Tenant: "acme"})
@@ -219,7 +219,7 @@ func TestLongKeysTravelInTheBody(t *testing.T) {
 	}
 }
 
-func TestWorkThatCannotBeWrittenIsRejected(t *testing.T) {
+func TestWorkThatCannotBeEncodedIsRejected(t *testing.T) {
 	tests := map[string]edda.Work{
 		"kind":      {Kind: edda.WorkMessage},
 		"name":      {Kind: edda.WorkCommand, Name: "NoDot"},
@@ -270,8 +270,7 @@ func diff[T any](t *testing.T, got, want T) {
 	}
 }
 
-// TestTextIsWhatJSONSays: whether or not it is read by our own hand.
-func TestTextIsWhatJSONSays(t *testing.T) {
+func TestTextDecodesAsEncodingJSON(t *testing.T) {
 	for _, in := range []string{`""`, `"order"`, `"a b.c>*"`, `"Grüße, 世界"`, `"\u00e9\ud83d\ude00"`, `"\ud800"`, `"tab\t\"quoted\" \\ \/"`, "\"bro\xffken\"", "\"\xed\xa0\x80\"", `"\\"`, "\"\u2028\""} {
 		var want string
 		if err := json.Unmarshal([]byte(in), &want); err != nil {
@@ -284,8 +283,7 @@ func TestTextIsWhatJSONSays(t *testing.T) {
 	}
 }
 
-// TestTextIsNotPartOfItsMessage: the bytes it was read from may be written over.
-func TestTextIsNotPartOfItsMessage(t *testing.T) {
+func TestTextDoesNotAliasItsMessage(t *testing.T) {
 	in := []byte(`{"T":"order"}`)
 	var got struct{ T text }
 	if err := json.Unmarshal(in, &got); err != nil {
@@ -297,8 +295,7 @@ func TestTextIsNotPartOfItsMessage(t *testing.T) {
 	}
 }
 
-// TestAMessageStays what it was while others are written.
-func TestAMessageStays(t *testing.T) {
+func TestMessagesDoNotShareMemory(t *testing.T) {
 	work := []edda.Work{works()["fact"], works()["start"]}
 	first, err := Codec{}.Work(work[0])
 	if err != nil {
@@ -325,7 +322,7 @@ func FuzzAppendEnvelope(f *testing.F) { jsonvaluetest.FuzzAppend(f, envelopes().
 
 func FuzzDecodeEnvelope(f *testing.F) { jsonvaluetest.FuzzDecode(f, envelopes()...) }
 
-func TestIDsOnTheWireAreReadBack(t *testing.T) {
+func TestIDsRoundTrip(t *testing.T) {
 	const subject = "tenant.acme.effect_result.charge.c"
 	for _, id := range []string{"c.result", "a b", " a", "a ", "", "100%", "%20", "a\r\nb\x00", "é", "~x y", strings.Repeat("x", 500)} {
 		for name, header := range map[string]string{"derived": derivedID("acme", id), "chosen": chosenID(subject, id), "fresh": freshID(rand.Text(), id)} {
@@ -346,7 +343,7 @@ func TestIDsOnTheWireAreReadBack(t *testing.T) {
 	}
 }
 
-func TestDifferentIDsAreDifferentHeaders(t *testing.T) {
+func TestDifferentIDsHaveDifferentHeaders(t *testing.T) {
 	seen := map[string]string{}
 	for _, tenant := range []string{"", "a", "a b", "a.b", "tenant", "%-"} {
 		for _, id := range []string{"", "x", " x", "x ", "x\n", "x_", "x%0A", "b x"} {
