@@ -95,8 +95,8 @@ func TestRelayAfterARestart(t *testing.T) {
 	})
 }
 
-// TestDeliveredRowsGoWithTheNextCommit expects no commit of their own when another comes soon.
-func TestDeliveredRowsGoWithTheNextCommit(t *testing.T) {
+// TestDeliveredRowsAreRemovedByTheNextCommit: without a commit of their own.
+func TestDeliveredRowsAreRemovedByTheNextCommit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var commits atomic.Int64
 		db, h := openCounted(t, &commits), newFakeDestination(t)
@@ -120,9 +120,9 @@ func TestDeliveredRowsGoWithTheNextCommit(t *testing.T) {
 	})
 }
 
-// TestARelayThatStopsComplainedOfItsOwnEnd: the relay logged an error when ctx ended while
-// delivered rows waited to join a commit.
-func TestARelayThatStopsComplainedOfItsOwnEnd(t *testing.T) {
+// TestStopLogsNoError: the relay logged an error when ctx ended while delivered rows waited to join
+// a commit.
+func TestStopLogsNoError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := openStore(t), newFakeDestination(t)
 		core, logged := observer.New(zap.ErrorLevel)

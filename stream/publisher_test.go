@@ -184,6 +184,19 @@ func TestSendReturnsThePlaceOfTheEvent(t *testing.T) {
 	})
 }
 
+// TestTheSameIDOfAnotherTenantIsNoDuplicate: people number their events, and each tenant starts with 1.
+func TestTheSameIDOfAnotherTenantIsNoDuplicate(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p := NewPublisher(w.JS, wire.Codec{})
+		for i, tenant := range []string{"acme", "beta", "beta"} {
+			got, err := p.Send(ctx, edda.Event{Kind: edda.KindEvent, ID: "1", Tenant: tenant, Type: "X", AggregateType: "Order", AggregateID: "O1"})
+			if err != nil || got.Duplicate != (i == 2) || got.Seq != uint64(min(i+1, 2)) {
+				t.Errorf("%s: %+v, %v", tenant, got, err)
+			}
+		}
+	})
+}
+
 func TestSendRefusesOtherKinds(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		p := NewPublisher(w.JS, wire.Codec{})

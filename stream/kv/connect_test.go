@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda/internal/testcerts"
+	"edda/stream/wire"
 )
 
 // secured starts a server with TLS. With mutual, clients need a certificate of the authority.
@@ -126,4 +127,19 @@ func TestFromEnvUsesTheVariablesOfTheNATSCLI(t *testing.T) {
 	if got, why := reaches(t, Connection{}.FromEnv(func(name string) string { return env[name] })); !got {
 		t.Error(why)
 	}
+}
+
+// TestAStreamThatCannotBeWrittenIsNotHealthy: on a full disk the server gave up its streams, and
+// /health reported no problem.
+func TestAStreamThatCannotBeWrittenIsNotHealthy(t *testing.T) {
+	bubble(t, func(_ context.Context, w *world) {
+		if err := w.Server().(*Embedded).Healthy(); err != nil {
+			t.Fatal(err)
+		}
+		w.Server().(*Embedded).log.Errorf("JetStream stream '%s > %s' critical write error: %v", "$G", wire.AggregateEvents, "no space left on device")
+		err := w.Server().(*Embedded).Healthy()
+		if err == nil || !strings.Contains(err.Error(), "no space left on device") || !strings.Contains(err.Error(), "start again") {
+			t.Errorf("got %v", err)
+		}
+	})
 }
