@@ -110,9 +110,9 @@ func examined(t *testing.T, data []byte) bool {
 	return errors.Join(append(h.Findings, err, db.Close())...) != nil
 }
 
-// TestEveryElementThatLeadsElsewhereIsFound moves the key of the first element of each
+// TestEveryWrongPageReferenceIsFound moves the key of the first element of each
 // page in use by a gigabyte: so the process died.
-func TestEveryElementThatLeadsElsewhereIsFound(t *testing.T) {
+func TestEveryWrongPageReferenceIsFound(t *testing.T) {
 	good := soundFile(t)
 	if found := pagesWrong(t, good); len(found) > 0 {
 		t.Fatalf("the file was sound: %v", found)
@@ -164,9 +164,8 @@ func pagesWrong(t *testing.T, data []byte) []error {
 	return found
 }
 
-// TestADamagedPageEndsTheServingProcess: what reads it fails, says so, and the rest
-// goes on.
-func TestADamagedPageEndsTheServingProcess(t *testing.T) {
+// TestReadsOfADamagedPageFail: other reads continue.
+func TestReadsOfADamagedPageFail(t *testing.T) {
 	good := soundFile(t)
 	r := rand.New(rand.NewPCG(2, uint64(len(good))))
 	noticed := 0
@@ -239,8 +238,8 @@ func served(t *testing.T, data []byte) bool {
 	return all != nil
 }
 
-// TestTheDoctorRefusesAReadOnlyFileSystem: what is to be checked is often a disk that
-// the system made read-only, or a snapshot of one.
+// TestTheDoctorRefusesAReadOnlyFileSystem: the store may be on a disk that the system made read-
+// only, or on a snapshot.
 func TestTheDoctorRefusesAReadOnlyFileSystem(t *testing.T) {
 	for name, files := range map[string]map[string][]byte{"after a kill": killed(t, t.TempDir(), 20), "closed in order": {FileName: soundFile(t)}} {
 		for _, refusal := range []error{syscall.EROFS, syscall.EACCES} {
@@ -309,8 +308,8 @@ func reopened(t *testing.T, files map[string][]byte) (cut string, instances int,
 	return db.CutWAL(), len(list), nil
 }
 
-// TestALogWhoseTailIsCutOffIsDroppedInSilence: commits were rolled back without a word.
-func TestALogWhoseTailIsCutOffIsDroppedInSilence(t *testing.T) {
+// TestATruncatedWALIsReported: commits were rolled back silently.
+func TestATruncatedWALIsReported(t *testing.T) {
 	const commits = 20
 	const name = FileName + "-log-0"
 	files := killed(t, t.TempDir(), commits)

@@ -128,11 +128,9 @@ func (i image) put(t *testing.T) (path string) {
 	return path
 }
 
-// TestACrashAtAnyStep of writing, flushing, beginning a WAL, copying, closing and opening
-// again: the file is copied as it lies there, and also without what was not synced. Every
-// transaction that was answered is there, and of the one under way all or nothing.
-//
-// Where all is kept, every transaction is found there again.
+// TestACrashAtAnyStep: of writing, flushing, creating a WAL, copying, closing and opening. The test
+// copies the file as it is, and also without unsynced writes. Every acknowledged transaction is
+// there, and the one in progress entirely or not at all.
 func TestACrashAtAnyStep(t *testing.T) {
 	t.Run("nothing is kept", func(t *testing.T) { crashAtAnyStep(t, byHand) })
 	t.Run("all is kept", func(t *testing.T) {
@@ -362,8 +360,8 @@ func with(i image, end string, data []byte) image {
 	return c
 }
 
-// TestATornLastRecordIsDropped wherever the WAL is cut in the last two records, and
-// whichever byte of the last one is another: all before it is there.
+// TestATornLastRecordIsDropped: wherever the WAL is cut in the last two records, and whichever byte
+// of the last one changes. All earlier records are there.
 func TestATornLastRecordIsDropped(t *testing.T) {
 	l, i := twoTables(t)
 	slot := l.slot
@@ -392,8 +390,8 @@ func TestATornLastRecordIsDropped(t *testing.T) {
 	}
 }
 
-// TestDamageBeforeTheLastRecordIsSaid whichever byte it is of: what follows was answered.
-func TestDamageBeforeTheLastRecordIsSaid(t *testing.T) {
+// TestDamageBeforeTheLastRecordIsReported: for any byte, because later records were acknowledged.
+func TestDamageBeforeTheLastRecordIsReported(t *testing.T) {
 	l, i := twoTables(t)
 	for slot := range 2 {
 		at, seqs := places(t, i, slot)
@@ -421,9 +419,8 @@ func TestDamageBeforeTheLastRecordIsSaid(t *testing.T) {
 	}
 }
 
-// TestAWALIsThatOfItsFile: one of another file, of another time, or none at all is said,
-// and what to do.
-func TestAWALIsThatOfItsFile(t *testing.T) {
+// TestAWALOfAnotherFileIsRefused: also one of an earlier time, or none. The error says what to do.
+func TestAWALOfAnotherFileIsRefused(t *testing.T) {
 	l, i := twoTables(t)
 	_, other := twoTables(t)
 	newest := l.slot
@@ -481,7 +478,7 @@ func TestAWALIsThatOfItsFile(t *testing.T) {
 	}
 }
 
-// TestTheWALOfAnotherFileIsNotRemoved from beside one that needs none; its own is.
+// TestTheWALOfAnotherFileIsNotRemoved: beside a file that needs none. Its own is removed.
 func TestTheWALOfAnotherFileIsNotRemoved(t *testing.T) {
 	_, crashed := twoTables(t)
 	path := filepath.Join(t.TempDir(), "x.db")
@@ -525,9 +522,9 @@ func TestTheWALOfAnotherFileIsNotRemoved(t *testing.T) {
 	}
 }
 
-// TestATurnedFileHidesWhatWasInIt: records of a memtable before are never taken for new
-// ones, wherever these end.
-func TestATurnedFileHidesWhatWasInIt(t *testing.T) {
+// TestAReusedWALFileHidesOldRecords: records of an earlier memtable are never taken for new ones,
+// wherever these end.
+func TestAReusedWALFileHidesOldRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	often := byHand
 	often.Bound = 400
@@ -556,8 +553,8 @@ func TestATurnedFileHidesWhatWasInIt(t *testing.T) {
 	}
 }
 
-// TestAStopThatTakesTooLongLeavesTheWAL, and loses nothing.
-func TestAStopThatTakesTooLongLeavesTheWAL(t *testing.T) {
+// TestCloseIsBoundedAndLeavesTheWAL: and loses nothing.
+func TestCloseIsBoundedAndLeavesTheWAL(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	db, err := openFile(path, byHand, nil)
 	if err != nil {
