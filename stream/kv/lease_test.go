@@ -212,16 +212,7 @@ func TestProcessesForDifferentTenantsRunTogether(t *testing.T) {
 // TestOneOfSeveralConcurrentRequestsGetsTheLease: outside a bubble, because its bucket is in a
 // file.
 func TestOneOfSeveralConcurrentRequestsGetsTheLease(t *testing.T) {
-	server, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	nc, js, err := Connect(Connection{Server: server.Server()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	js := serve(t, EmbeddedOptions{})
 	results := make(chan error, 4)
 	for _, store := range []string{"s1", "s2", "s3", "s4"} {
 		go func() {
@@ -248,16 +239,7 @@ func TestOneOfSeveralConcurrentRequestsGetsTheLease(t *testing.T) {
 func TestALeaseIsFoundDuringRenewals(t *testing.T) {
 	for name, memory := range map[string]bool{"in memory": true, "in a file": false} {
 		t.Run(name, func(t *testing.T) {
-			server, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: t.TempDir()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer server.Close()
-			nc, js, err := Connect(Connection{Server: server.Server()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
+			js := serve(t, EmbeddedOptions{})
 			o := lease("s1", "h1", "p1")
 			o.Memory = memory
 			l, err := AcquireLease(t.Context(), js, o)

@@ -20,16 +20,7 @@ func BenchmarkLedger(b *testing.B) {
 }
 
 func benchmarkLedger(b *testing.B, syncs bool) {
-	server, err := StartEmbedded(b.Context(), EmbeddedOptions{Dir: b.TempDir(), SyncAlways: syncs})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer server.Close()
-	nc, js, err := Connect(Connection{Server: server.Server()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer nc.Close()
+	js := serve(b, EmbeddedOptions{SyncAlways: syncs})
 	l, err := OpenLedger(b.Context(), js, LedgerOptions{})
 	if err != nil {
 		b.Fatal(err)

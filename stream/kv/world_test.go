@@ -29,3 +29,20 @@ func bubble(t *testing.T, f func(ctx context.Context, w *world)) {
 	t.Helper()
 	natstest.Bubble(t, embedded, func(ctx context.Context, n *natstest.World) { f(ctx, &world{n}) })
 }
+
+// serve starts a server outside a bubble, until the test ends.
+func serve(t testing.TB, o EmbeddedOptions) jetstream.JetStream {
+	t.Helper()
+	o.Dir = t.TempDir()
+	server, err := StartEmbedded(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	nc, js, err := Connect(Connection{Server: server.Server()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return js
+}
