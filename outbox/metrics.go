@@ -57,11 +57,11 @@ func gauges(db outboxStore) []prometheus.Collector {
 	return []prometheus.Collector{items, oldest}
 }
 
-func (m *metrics) failed(l *route) { m.failures.WithLabelValues(l.Name).Inc() }
-
-func (m *metrics) down(l *route) {
+// setDown records whether the route's destination is down.
+func (m *metrics) setDown(l *route, down bool) {
+	l.down = down
 	v := 0.0
-	if l.down {
+	if down {
 		v = 1
 	}
 	m.downNow.WithLabelValues(l.Name).Set(v)

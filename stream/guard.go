@@ -41,7 +41,7 @@ func (l Loss) Accepted() string {
 }
 
 // ErrShorter says that a server came back without the end of a stream, and that everything lost was
-// handled. A source that is opened anew can continue.
+// handled. A source that is opened again can continue.
 var ErrShorter = errors.New("the server lost the end of a stream")
 
 // lossError is edda.Permanent, because only an operator can accept a loss.
@@ -172,7 +172,7 @@ func sameMessage(ctx context.Context, s jetstream.Stream, info *jetstream.Stream
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // resume returns where reading continues after an accepted loss: behind the handled messages that
-// are still there. New messages in the place of lost ones are read.
+// are still there. New messages in place of lost ones are read.
 func resume(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo, cp edda.Checkpoint) (edda.Checkpoint, string, error) {
 	start := beginning(info, FromAll)
 	switch {
@@ -220,7 +220,7 @@ func lastUntil(ctx context.Context, s jetstream.Stream, first, last uint64, t ti
 const separableWithin = 4096
 
 // separable reports whether store times separate handled messages from those that the server wrote
-// in the place of lost ones. For that its clock must not have gone back. upto is the last sequence
+// in place of lost ones. For that its clock must not have gone back. upto is the last sequence
 // that counts as handled.
 func separable(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, info *jetstream.StreamInfo, cp edda.Checkpoint, upto uint64) (bool, error) {
 	if cp.Time.IsZero() || !info.TimeStamp.IsZero() && info.TimeStamp.Before(cp.Time) {

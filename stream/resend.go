@@ -50,7 +50,7 @@ func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg,
 		return p.echo(ctx, d.Event)
 	}
 	if d.Subject == "" {
-		return nil, edda.Classify(edda.Permanent, "the stream no longer has the message, and nobody knows its subject: send it anew, and drop this dead letter")
+		return nil, edda.Classify(edda.Permanent, "the stream no longer has the message, and its subject is not stored: send it as a new message, and drop this dead letter")
 	}
 	m := &nats.Msg{Subject: d.Subject, Header: nats.Header{}}
 	if len(d.Raw) < wire.MaxRaw { // a longer body was cut off

@@ -163,7 +163,7 @@ func (s *Source) Recheck() {
 
 // Run reads until ctx ends, across reconnects. If the server comes back with other messages than
 // were read, the error is edda.Permanent, because reading on would skip new ones. If the error is
-// ErrShorter, too, everything read is handled, and a source that is opened anew can continue.
+// ErrShorter, too, everything read is handled, and a source that is opened again can continue.
 func (s *Source) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, r := range s.readers {

@@ -217,7 +217,7 @@ func (t *Tail) check(ctx context.Context, m edda.Mark, connection uint64) error 
 		if err != nil {
 			return fmt.Errorf("look at stream %s: %w", m.Stream, err)
 		}
-		if info.State.FirstSeq > m.Seq || t.checkedOn(connection) { // just expired, or deleted by somebody
+		if info.State.FirstSeq > m.Seq || t.checkedOn(connection) { // just expired, or deleted by an operator
 			return nil
 		}
 		return fmt.Errorf("stream %s has no message at %d, where one was acknowledged: %w", m.Stream, m.Seq, ErrShorter)

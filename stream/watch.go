@@ -29,7 +29,7 @@ const (
 // deleted stream only wait, so nothing else would report it.
 type Watch struct {
 	js     jetstream.JetStream
-	again  func()                      // called when a stream was created anew since the last check
+	again  func()                      // called when a stream was recreated since the last check
 	remake func(context.Context) error // creates the ledger's bucket again
 	tail   *Tail                       // nil: published messages are not checked
 	log    *zap.Logger
