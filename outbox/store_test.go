@@ -139,3 +139,41 @@ func TestStopLogsNoError(t *testing.T) {
 		}
 	})
 }
+
+// TestQueuedRowsOfADownDestinationBlockNothing: the command was never offered, and the fact of its
+// instance is delivered as soon as the gateway counts as down.
+func TestQueuedRowsOfADownDestinationBlockNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
+		gateway.refusing(alwaysNo)
+		l := gateway.route("gateway", edda.WorkCommand)
+		l.Batch = 1
+		for _, id := range names("c", downAfter) {
+			db.put(command(id, id))
+		}
+		db.put(command("queued", "a"), fact("f", "a"))
+		start(t, db, Options{Routes: []Route{nats.route("nats", facts...), l}})
+		wantIDs(t, nats, "f")
+	})
+}
+
+// TestFlushWaitsForRetries: a row that failed once is not undeliverable.
+func TestFlushWaitsForRetries(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newMemStore(), newFakeDestination(t)
+		failed := false
+		h.refusing(func(edda.Work) error {
+			if failed {
+				return nil
+			}
+			failed = true
+			return errDown
+		})
+		r := start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
+		db.put(fact("f", "a"))
+		if err := r.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantIDs(t, h, "f")
+	})
+}
