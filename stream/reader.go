@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// pullMessages and pullBytes bound one pull request of a stream. The buffer holds messages
-	// beyond them.
+	// pullMessages and pullBytes bound the messages of one stream in flight from the server,
+	// besides those in the buffer.
 	pullMessages = 1024
 	pullBytes    = 8 << 20
 	// lostAfter is the interval in which a lost message is noticed when no later message reveals

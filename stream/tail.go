@@ -26,7 +26,7 @@ type Tail struct {
 	mu         sync.Mutex // guards the fields below
 	marks      []edda.Mark
 	lost       error          // what the server has lost; nil if nothing
-	since      time.Time      // store time of the oldest mark in a stream that lost messages
+	since      time.Time      // ack time of the oldest mark of a stream that lost messages
 	ended      []string       // streams that no longer have their mark
 	holes      map[string]int // missing messages within a stream, at the last check
 	connection uint64         // number of the connection at the last check, from 1
@@ -133,8 +133,8 @@ func (t *Tail) note(stream string, seq uint64, w *edda.Work, anew bool) {
 }
 
 // Pass returns nil if something may be published: the server has everything that was published
-// before, as far as a check on this connection could tell. An error other than ErrShorter is no
-// loss.
+// before, as far as a check on this connection could tell. An error other than ErrShorter is
+// temporary.
 func (t *Tail) Pass(ctx context.Context) error {
 	now := connectionOf(t.js.Conn())
 	t.mu.Lock()
@@ -182,8 +182,9 @@ func (t *Tail) markLost(m edda.Mark, err error) {
 	}
 }
 
-// LostSince returns when the last message that is known to be stored was acknowledged. The server
-// lost messages that were acknowledged after that, or shortly before it.
+// LostSince returns when the last message of a stream that lost messages was acknowledged, the
+// earliest of several streams. The lost messages were acknowledged shortly before that, and none
+// later.
 func (t *Tail) LostSince() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

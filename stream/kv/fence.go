@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// fenceEdge is the share of the lease at whose start the fence closes. A call that passed just
+// fenceEdge is the last share of the lease, in which the fence is closed. A call that passed just
 // before has that long to reach its destination.
 const fenceEdge = 6
 
