@@ -26,9 +26,9 @@ const refused = "refused"
 
 var errRefused = errors.New("refused")
 
-// publisher keeps what was published.
+// publisher records the published work.
 type publisher struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	away error
 	work []edda.Work
 }
@@ -49,15 +49,15 @@ func (p *publisher) Deliver(_ context.Context, batch []edda.Work) []error {
 	return errs
 }
 
-// fail has the publisher refuse everything with the error, until it is nil.
+// fail makes the publisher refuse everything with the error; nil ends that.
 func (p *publisher) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.away = err
 }
 
-// commands are the ids of what was published but facts.
-func (p *publisher) commands() (ids []string) {
+// published returns the ids of the published work without the facts.
+func (p *publisher) published() (ids []string) {
 	synctest.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,11 +73,11 @@ func fact() edda.Work {
 	return edda.Work{ID: "f1", Kind: edda.WorkFact, From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "o1"}, Name: "done", Payload: json.RawMessage(`{}`), Time: noon}
 }
 
-// errTaken stands for what was taken, and not published.
+// errTaken stands for work that Take accepted.
 var errTaken = errors.New("taken")
 
-// relayed gives work to a handoff as the relay does.
-func relayed(ctx context.Context, h *Handoff, batch []edda.Work) []error {
+// relay delivers work as the relay does: Take first, then Deliver.
+func relay(ctx context.Context, h *Handoff, batch []edda.Work) []error {
 	errs, rest, places := make([]error, len(batch)), []edda.Work(nil), []int(nil)
 	for i := range batch {
 		if h.Take(&batch[i]) {
@@ -92,14 +92,13 @@ func relayed(ctx context.Context, h *Handoff, batch []edda.Work) []error {
 	return errs
 }
 
-// TestResultsComeBehindWhatTheStreamsHold: until that was applied they take the way of
-// the stream.
-func TestResultsComeBehindWhatTheStreamsHold(t *testing.T) {
+// TestApplyRefusesResultsUntilTheEngineHasCaughtUp: the worker publishes them until then.
+func TestApplyRefusesResultsUntilTheEngineHasCaughtUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		h, d, caughtUp := New(wire.Codec{}, &publisher{}, nil, nil), &desk{}, make(chan struct{})
+		h, d, caughtUp := New(wire.Codec{}, &publisher{}, nil, nil), &fakeSides{}, make(chan struct{})
 		h.Connect(d, d, caughtUp)
-		cmd, _ := wire.Codec{}.Offered(new(handable("c1", "acme")))
+		cmd, _ := wire.Codec{}.Offered(new(command("c1", "acme")))
 		r := effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Succeeded, Metadata: cmd.Metadata, Time: noon}
 		if err := h.Apply(ctx, r, edda.Claim{}); !errors.Is(err, errBehind) || len(d.results) != 0 {
 			t.Errorf("before: %v, %d results", err, len(d.results))
@@ -111,22 +110,22 @@ func TestResultsComeBehindWhatTheStreamsHold(t *testing.T) {
 	})
 }
 
-// desk is the worker and the engine of a test.
-type desk struct {
-	mu      sync.Mutex // guards what follows
+// fakeSides is the worker and the engine of a test.
+type fakeSides struct {
+	mu      sync.Mutex // guards the fields below
 	serves  map[string]bool
 	full    bool
 	taken   []effects.Delivery
 	results []engine.Handed
 }
 
-func (d *desk) Serves(effect string) bool {
+func (d *fakeSides) Serves(effect string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.serves[effect]
 }
 
-func (d *desk) Offer(c effects.Delivery) bool {
+func (d *fakeSides) Offer(c effects.Delivery) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.full || !d.serves[c.Command().Effect] {
@@ -136,14 +135,14 @@ func (d *desk) Offer(c effects.Delivery) bool {
 	return true
 }
 
-func (d *desk) Result(_ context.Context, r engine.Handed) error {
+func (d *fakeSides) Result(_ context.Context, r engine.Handed) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.results = append(d.results, r)
 	return nil
 }
 
-func (d *desk) set(full bool, serves ...string) {
+func (d *fakeSides) set(full bool, serves ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.full, d.serves = full, map[string]bool{}
@@ -152,8 +151,8 @@ func (d *desk) set(full bool, serves ...string) {
 	}
 }
 
-// take gives what was offered since the last call.
-func (d *desk) take() []effects.Delivery {
+// take returns the commands offered since the last call.
+func (d *fakeSides) take() []effects.Delivery {
 	synctest.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -162,25 +161,23 @@ func (d *desk) take() []effects.Delivery {
 	return out
 }
 
-func handable(id, tenant string) edda.Work {
+func command(id, tenant string) edda.Work {
 	return edda.Work{ID: id, Kind: edda.WorkEffect, From: edda.Key{Tenant: tenant, Saga: "order", Correlation: id}, Name: "charge", Payload: json.RawMessage(`{"amount":25}`),
 		Step: "charge", Attempt: 1, Time: noon, Correlation: "corr", Trace: "tr", Causation: "cause"}
 }
 
-// done is closed.
 func done() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }
 
-// inHandoff runs a test with a handoff that serves charge for all but the tenants
-// that begin with b.
-func inHandoff(t *testing.T, f func(ctx context.Context, w *publisher, h *Handoff, d *desk)) {
+// withHandoff runs a test with a handoff whose worker serves charge, for tenants that begin with a.
+func withHandoff(t *testing.T, f func(ctx context.Context, w *publisher, h *Handoff, d *fakeSides)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, w := t.Context(), &publisher{}
-		h, d := New(wire.Codec{}, w, wire.Tenants{"a*"}, nil), &desk{}
+		h, d := New(wire.Codec{}, w, wire.Tenants{"a*"}, nil), &fakeSides{}
 		d.set(false, "charge")
 		h.Connect(d, d, done())
 		testkit.Run(t, h.Run)
@@ -188,12 +185,12 @@ func inHandoff(t *testing.T, f func(ctx context.Context, w *publisher, h *Handof
 	})
 }
 
-func TestWhatFindsNoTakerIsPublished(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
-		other, revoke := handable("unserved", "acme"), handable("r", "acme")
+func TestWorkThatTheWorkerDoesNotServeIsPublished(t *testing.T) {
+	withHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *fakeSides) {
+		other, revoke := command("unserved", "acme"), command("r", "acme")
 		other.Name = "refund"
 		revoke.Kind, revoke.CommandID = edda.WorkRevoke, "c1"
-		errs := relayed(ctx, h, append([]edda.Work{fact()}, handable("c1", "acme"), other, handable("others", "beta"), revoke, handable("c2", "acme")))
+		errs := relay(ctx, h, append([]edda.Work{fact()}, command("c1", "acme"), other, command("others", "beta"), revoke, command("c2", "acme")))
 		if want := []error{nil, errTaken, nil, nil, nil, errTaken}; !slices.Equal(errs, want) {
 			t.Fatalf("%v, want %v", errs, want)
 		}
@@ -201,34 +198,33 @@ func TestWhatFindsNoTakerIsPublished(t *testing.T) {
 		for _, c := range d.take() {
 			got = append(got, c.Command().ID)
 		}
-		if in := w.commands(); !slices.Equal(got, []string{"c1", "c2"}) || !slices.Equal(in, []string{"unserved", "others", "r"}) {
+		if in := w.published(); !slices.Equal(got, []string{"c1", "c2"}) || !slices.Equal(in, []string{"unserved", "others", "r"}) {
 			t.Errorf("offered %v, published %v", got, in)
 		}
 		h.SetTenants(wire.Tenants{"b*"})
-		if errs := relayed(ctx, h, []edda.Work{handable("c3", "acme")}); errs[0] != nil || len(d.take()) != 0 {
-			t.Errorf("after the tenant has gone it was offered: %v", errs)
+		if errs := relay(ctx, h, []edda.Work{command("c3", "acme")}); errs[0] != nil || len(d.take()) != 0 {
+			t.Errorf("a command of a removed tenant was offered: %v", errs)
 		}
 	})
 }
 
-// TestErrorsOfThePublishedStandInTheirPlaces: the relay goes by them.
-func TestErrorsOfThePublishedStandInTheirPlaces(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
+func TestErrorsOfDeliverAreAtTheIndexOfTheirItem(t *testing.T) {
+	withHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *fakeSides) {
 		bad := fact()
 		bad.ID = refused
-		errs := relayed(ctx, h, []edda.Work{handable("c1", "acme"), bad, handable("c2", "acme"), fact()})
+		errs := relay(ctx, h, []edda.Work{command("c1", "acme"), bad, command("c2", "acme"), fact()})
 		if want := []error{errTaken, errRefused, errTaken, nil}; !slices.Equal(errs, want) {
 			t.Fatalf("%v, want %v", errs, want)
 		}
 	})
 }
 
-func TestACommandThatWasGivenBackComesAgain(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
-		relayed(ctx, h, []edda.Work{handable("c1", "acme"), handable("c2", "acme")})
+func TestANakedCommandIsOfferedAgainAfterItsDelay(t *testing.T) {
+	withHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *fakeSides) {
+		relay(ctx, h, []edda.Work{command("c1", "acme"), command("c2", "acme")})
 		got := d.take()
 		_ = got[0].Nak(ctx, 10*time.Second)
-		_ = got[0].Nak(ctx, time.Second) // said already
+		_ = got[0].Nak(ctx, time.Second) // settled already
 		_ = got[1].Nak(ctx, 5*time.Second)
 		time.Sleep(5*time.Second - time.Millisecond)
 		if n := len(d.take()); n != 0 {
@@ -242,28 +238,28 @@ func TestACommandThatWasGivenBackComesAgain(t *testing.T) {
 		if got := d.take(); len(got) != 1 || got[0].Command().ID != "c1" {
 			t.Fatalf("%v", got)
 		}
-		if in := w.commands(); len(in) != 0 {
+		if in := w.published(); len(in) != 0 {
 			t.Errorf("published %v", in)
 		}
 	})
 }
 
-// TestACommandThatIsHereIsNotTakenAgain: the relay sweeps over what waits for its
-// result, be it called or at rest.
-func TestACommandThatIsHereIsNotTakenAgain(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
-		c1, others := handable("c1", "acme"), handable("c1", "abc")
+// TestAKnownCommandIsNotOfferedTwice: the relay offers commands without a result again, running and
+// delayed ones alike.
+func TestAKnownCommandIsNotOfferedTwice(t *testing.T) {
+	withHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *fakeSides) {
+		c1, others := command("c1", "acme"), command("c1", "abc")
 		for range 3 {
-			relayed(ctx, h, []edda.Work{c1, others})
+			relay(ctx, h, []edda.Work{c1, others})
 		}
 		got := d.take()
 		if len(got) != 2 {
 			t.Fatalf("%d were offered", len(got))
 		}
 		_ = got[0].Nak(ctx, time.Minute)
-		relayed(ctx, h, []edda.Work{c1})
+		relay(ctx, h, []edda.Work{c1})
 		_ = got[1].Ack(ctx)
-		relayed(ctx, h, []edda.Work{others})
+		relay(ctx, h, []edda.Work{others})
 		if got := d.take(); len(got) != 1 || got[0].Command().Tenant != "abc" {
 			t.Errorf("%v", got)
 		}
@@ -274,28 +270,27 @@ func TestACommandThatIsHereIsNotTakenAgain(t *testing.T) {
 	})
 }
 
-// TestACommandWaitsForALineThatIsAboutToBegin, as all are at the start.
-func TestACommandWaitsForALineThatIsAboutToBegin(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
+// TestACommandWaitsForAConsumerThatStarts: at a start no consumer runs yet.
+func TestACommandWaitsForAConsumerThatStarts(t *testing.T) {
+	withHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *fakeSides) {
 		d.set(true, "charge")
-		relayed(ctx, h, []edda.Work{handable("c1", "acme")})
+		relay(ctx, h, []edda.Work{command("c1", "acme")})
 		time.Sleep(time.Second)
-		if len(d.take()) != 0 || len(w.commands()) != 0 {
+		if len(d.take()) != 0 || len(w.published()) != 0 {
 			t.Fatal("it went somewhere")
 		}
 		d.set(false, "charge")
-		time.Sleep(handedSoon)
+		time.Sleep(offerRetry)
 		if got := d.take(); len(got) != 1 {
 			t.Errorf("%v", got)
 		}
 	})
 }
 
-// TestACommandOfAnEffectThatIsGoneIsPublished, once it is given back; also where
-// NATS was away meanwhile.
-func TestACommandOfAnEffectThatIsGoneIsPublished(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
-		relayed(ctx, h, []edda.Work{handable("c1", "acme")})
+// TestANakedCommandOfARemovedEffectIsPublished, also after NATS was unreachable.
+func TestANakedCommandOfARemovedEffectIsPublished(t *testing.T) {
+	withHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *fakeSides) {
+		relay(ctx, h, []edda.Work{command("c1", "acme")})
 		got := d.take()
 		d.set(false)
 		w.fail(errors.New("away"))
@@ -303,71 +298,69 @@ func TestACommandOfAnEffectThatIsGoneIsPublished(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.fail(nil)
 		time.Sleep(time.Minute)
-		if in := w.commands(); !slices.Equal(in, []string{"c1"}) {
+		if in := w.published(); !slices.Equal(in, []string{"c1"}) {
 			t.Errorf("published %v", in)
 		}
-		if len(h.held) != 0 {
-			t.Errorf("still counted: %+v", h.held["charge"])
+		if len(h.queued) != 0 {
+			t.Errorf("still counted: %+v", h.queued["charge"])
 		}
 	})
 }
 
-// TestHandedCommandsHaveABound; those beyond it are in the stream.
-func TestHandedCommandsHaveABound(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
+func TestCommandsBeyondTheBoundsArePublished(t *testing.T) {
+	withHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *fakeSides) {
 		var all []edda.Work
-		for i := range maxHanded + 1 {
-			all = append(all, handable(fmt.Sprint("c", i), "acme"))
+		for i := range maxCommands + 1 {
+			all = append(all, command(fmt.Sprint("c", i), "acme"))
 		}
-		relayed(ctx, h, all)
+		relay(ctx, h, all)
 		got := d.take()
-		if in := w.commands(); len(got) != maxHanded || !slices.Equal(in, []string{fmt.Sprint("c", maxHanded)}) {
+		if in := w.published(); len(got) != maxCommands || !slices.Equal(in, []string{fmt.Sprint("c", maxCommands)}) {
 			t.Fatalf("%d were offered, published %v", len(got), in)
 		}
-		_ = got[0].Nak(ctx, time.Hour) // it rests here, and counts
-		relayed(ctx, h, []edda.Work{handable("d1", "acme")})
+		_ = got[0].Nak(ctx, time.Hour) // it is delayed, and counts
+		relay(ctx, h, []edda.Work{command("d1", "acme")})
 		_ = got[1].Ack(ctx)
 		_ = got[1].Ack(ctx)
-		relayed(ctx, h, []edda.Work{handable("d2", "acme"), handable("d3", "acme")})
+		relay(ctx, h, []edda.Work{command("d2", "acme"), command("d3", "acme")})
 		if now := d.take(); len(now) != 1 || now[0].Command().ID != "d2" {
 			t.Errorf("offered %d", len(now))
 		}
-		big := handable("b1", "acme")
+		big := command("b1", "acme")
 		big.Name = "ship"
 		d.set(false, "ship")
 		big.Payload = json.RawMessage(`"` + strings.Repeat("x", 400<<10) + `"`)
 		var large []edda.Work
-		for i := range maxHandedBytes/(400<<10) + 2 {
+		for i := range maxCommandBytes/(400<<10) + 2 {
 			big.ID = fmt.Sprint("b", i)
 			large = append(large, big)
 		}
-		relayed(ctx, h, large)
-		if n := len(d.take()); n != maxHandedBytes/(400<<10) {
+		relay(ctx, h, large)
+		if n := len(d.take()); n != maxCommandBytes/(400<<10) {
 			t.Errorf("%d large ones were offered", n)
 		}
 	})
 }
 
-// TestAFlushPublishesWhatRests: another process may take it.
-func TestAFlushPublishesWhatRests(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
-		relayed(ctx, h, []edda.Work{handable("c1", "acme"), handable("c2", "acme")})
+func TestFlushPublishesDelayedCommands(t *testing.T) {
+	withHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *fakeSides) {
+		relay(ctx, h, []edda.Work{command("c1", "acme"), command("c2", "acme")})
 		got := d.take()
 		_ = got[0].Nak(ctx, time.Hour)
 		_ = got[1].Ack(ctx)
 		if err := h.Flush(ctx); err != nil {
 			t.Fatal(err)
 		}
-		relayed(ctx, h, []edda.Work{handable("c3", "acme")})
-		if in := w.commands(); !slices.Equal(in, []string{"c1", "c3"}) || len(h.held) != 0 {
+		relay(ctx, h, []edda.Work{command("c3", "acme")})
+		if in := w.published(); !slices.Equal(in, []string{"c1", "c3"}) || len(h.queued) != 0 {
 			t.Errorf("published %v", in)
 		}
 	})
 }
 
-func TestAResultGoesToTheEngineWithItsClaimAndCopy(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
-		relayed(ctx, h, []edda.Work{handable("c1", "acme")})
+func TestApplyGivesTheEngineTheResultTheClaimAndTheEcho(t *testing.T) {
+	withHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *fakeSides) {
+		relay(ctx, h, []edda.Work{command("c1", "acme")})
 		cmd := d.take()[0].Command()
 		r := effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`), Metadata: cmd.Metadata, Time: noon}
 		if err := h.Apply(ctx, r, edda.Claim{CommandID: "c1", Done: true}); err != nil {
@@ -378,7 +371,7 @@ func TestAResultGoesToTheEngineWithItsClaimAndCopy(t *testing.T) {
 		}
 		r.Payload = json.RawMessage(`"` + strings.Repeat("x", wire.DefaultMaxPayload) + `"`)
 		if err := h.Apply(ctx, r, edda.Claim{}); !errors.Is(err, edda.Permanent) || len(d.results) != 1 {
-			t.Errorf("a result that no message can carry: %v", err)
+			t.Errorf("a result too large for a message: %v", err)
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestAnOldKeyReadsAndTheNewestWrites(t *testing.T) {
+func TestOldKeysDecryptAndTheNewestEncrypts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keyset.json")
 	if err := Create(path); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestAnOldKeyReadsAndTheNewestWrites(t *testing.T) {
 	}
 }
 
-func TestAKeysetIsNeverOverwritten(t *testing.T) {
+func TestCreateNeverOverwrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keyset.json")
 	if err := Create(path); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestAKeysetIsNeverOverwritten(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoKeysetIsRefusedAndNotShown(t *testing.T) {
+func TestOtherFilesAreRefusedAndNotQuoted(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"empty": "", "json": `{"key":[{"keyData":"topsecret"}]}`, "text": "topsecret", "no keys": "{}"} {
 		path := filepath.Join(dir, name)
@@ -82,7 +82,7 @@ func TestWhatIsNoKeysetIsRefusedAndNotShown(t *testing.T) {
 	}
 }
 
-// What a value of a kibibyte costs, and how much longer it gets.
+// BenchmarkKeyset encrypts and decrypts a value of 1 KiB, and reports its growth.
 func BenchmarkKeyset(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "keyset.json")
 	if err := Create(path); err != nil {

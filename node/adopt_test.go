@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,55 +8,31 @@ import (
 
 	"go.uber.org/zap"
 
-	"edda/manifests"
+	"edda/internal/testkit"
 	"edda/node/operator"
 	"edda/node/versions"
 	"edda/retention"
-	"edda/saga"
 	"edda/server"
 	"edda/store"
 )
 
-// versionOf is what a folder with one version of one saga holds.
+// versionOf returns the loaded manifests of a folder with one version of a saga.
 func versionOf(t *testing.T, n int) loaded {
 	t.Helper()
 	text := fmt.Sprintf("saga: order\nversion: %d\nkey: event.id\non: {Placed: {start: true}}\n", n)
-	file, problems := manifests.Parse("order.yaml", []byte(text))
-	if problems.Failed() {
-		t.Fatal(problems)
-	}
-	program, problems := saga.Compile(file.Sagas[0], saga.Options{})
-	if problems.Failed() {
-		t.Fatal(problems)
-	}
-	return loaded{programs: []*saga.Program{program}}
+	return loaded{programs: testkit.Set(t, text).Programs()}
 }
 
-// stored is a process with nothing but a store.
+// stored returns a process that has only a store.
 func stored(t *testing.T) *process {
 	t.Helper()
-	db, err := store.Open(t.TempDir(), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- db.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	db, _ := testkit.OpenStore(t, t.TempDir(), store.Options{})
 	return &process{settings: Settings{Config: Config{Role: roleSaga}}, log: zap.NewNop(), db: db, texts: versions.New(db, false, zap.NewNop())}
 }
 
-// TestAnInstanceThatStartedDuringAReloadHadNoVersion: it was not yet in the
-// store when the reload looked which versions are needed.
-func TestAnInstanceThatStartedDuringAReloadHadNoVersion(t *testing.T) {
+// TestAReloadKeepsTheVersionOfAnInstanceThatStartsMeanwhile: the instance was not in the store yet when
+// the reload looked for needed versions.
+func TestAReloadKeepsTheVersionOfAnInstanceThatStartsMeanwhile(t *testing.T) {
 	p := stored(t)
 	if err := errors.Join(p.adopt(versionOf(t, 1)), p.keepAdopted(t.Context())); err != nil {
 		t.Fatal(err)

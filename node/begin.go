@@ -23,7 +23,7 @@ import (
 type beginning struct {
 	begun     *[]store.Beginning   // nil: no saga starts
 	positions []store.SagaPosition // of the sagas that catch up
-	said      []string             // about the sagas that catch up, in words
+	said      []string             // texts about the sagas that catch up
 }
 
 // begin finds where the new sagas of a set begin:

@@ -1,11 +1,11 @@
 package node
 
 import (
-	"context"
 	"path/filepath"
 	"testing"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/saga"
 	"edda/store"
 )
@@ -65,16 +65,7 @@ func openStore(t *testing.T, data string) *store.DB {
 
 func commit(t *testing.T, data string, c store.Change) {
 	t.Helper()
-	db := openStore(t, data)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = db.Run(ctx) }()
-	if err := db.Commit(ctx, c); err != nil {
-		t.Error(err)
-	}
-	cancel()
-	<-done
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	db, stop := testkit.OpenStore(t, data, store.Options{})
+	testkit.Commit(t, db, c)
+	stop()
 }

@@ -24,7 +24,7 @@ import (
 // of the stage, so that cancelled calls are still settled in order.
 const callsMayEnd = 5 * time.Second
 
-// provider is one way to call: how manifests describe it, and who makes its calls.
+// provider is a way to call effects: its checks of a manifest, and its constructor.
 type provider struct {
 	kind effects.ProviderKind
 	make func(p *process, g *dial.Guard) effects.Provider

@@ -13,10 +13,10 @@ import (
 	"edda/hero/script"
 )
 
-// redisConfig is where Redis is: for messages of sagas and for the Hero systems.
+// redisConfig is where Redis is, for messages of sagas and for the Hero systems.
 type redisConfig struct {
 	URL  string `koanf:"url" flag:"redis,redis-url" secret:"yes"` // redis://, or rediss:// with user and password
-	Addr string `koanf:"addr" flag:"redis-addr"`                  // host:port, where no URL is needed
+	Addr string `koanf:"addr" flag:"redis-addr"`                  // host:port, if no URL is needed
 	CA   string `koanf:"ca"`
 	Cert string `koanf:"cert"`
 	Key  string `koanf:"key"`
@@ -24,9 +24,9 @@ type redisConfig struct {
 
 func (c redisConfig) configured() bool { return c.URL != "" || c.Addr != "" }
 
-// heroConfig is what the roles coordinator and runner are told.
+// heroConfig configures the roles coordinator and runner.
 type heroConfig struct {
-	// Tenant is that of the flows, which are instances like others.
+	// Tenant is the tenant of the flows' instances.
 	Tenant     string           `koanf:"tenant"`
 	API        heroAPIConfig    `koanf:"api"`
 	Mycelium   myceliumConfig   `koanf:"mycelium"`
@@ -34,18 +34,18 @@ type heroConfig struct {
 	Supervisor supervisorConfig `koanf:"supervisor"`
 }
 
-// heroAPIConfig is where the coordinator's methods are served.
+// heroAPIConfig is the address of the coordinator's methods.
 type heroAPIConfig struct {
 	HTTPIP   string `koanf:"http_ip" flag:"api-http-ip"`
 	HTTPPort int    `koanf:"http_port" flag:"api-http-port"`
 	WSIP     string `koanf:"ws_ip" flag:"api-ws-ip"`
 	WSPort   int    `koanf:"ws_port" flag:"api-ws-port"`
-	// Tokens is a file of "sha256:… actor" lines; without it callers are believed,
-	// and the server listens on loopback only.
+	// Tokens is a file of "sha256:… actor" lines. Without it callers are not authenticated, and the
+	// server listens on loopback only.
 	Tokens string `koanf:"tokens"`
 }
 
-// myceliumConfig is where Mycelium's message API is.
+// myceliumConfig is the address of Mycelium's message API.
 type myceliumConfig struct {
 	Enabled  bool   `koanf:"enabled"`
 	URL      string `koanf:"url" flag:"mycelium-url"`
@@ -54,17 +54,17 @@ type myceliumConfig struct {
 	Protocol string `koanf:"protocol" flag:"mycelium-protocol"` // rpc or rest
 }
 
-// runnerConfig is how scripts are run.
+// runnerConfig configures the execution of scripts.
 type runnerConfig struct {
 	ID uint32 `koanf:"id"`
-	// Contexts are those whose queues it takes jobs from; none means every context
-	// where runner:<id> is registered as local.
+	// Contexts are those from whose queues the runner takes jobs. None means every context in which
+	// runner:<id> is registered as local.
 	Contexts []uint32 `koanf:"contexts"`
-	// Topic is where it takes jobs from over Mycelium; runner<id> unless said.
+	// Topic is the Mycelium topic of its jobs; runner<id> by default.
 	Topic        string              `koanf:"topic"`
 	Interpreters map[string][]string `koanf:"interpreters"`
 	Concurrency  int                 `koanf:"concurrency"`
-	Timeout      time.Duration       `koanf:"timeout"` // of a job that has none
+	Timeout      time.Duration       `koanf:"timeout"` // of a job without its own
 	Output       int64               `koanf:"output"`  // bytes
 	Memory       int64               `koanf:"memory"`  // bytes
 	CPU          time.Duration       `koanf:"cpu"`
@@ -80,10 +80,10 @@ type runnerConfig struct {
 	Secrets []string `koanf:"secrets"`
 }
 
-// supervisorConfig is where the role runner serves the supervisor's API.
+// supervisorConfig is the address of the supervisor's API, which the role runner serves.
 type supervisorConfig struct {
-	Addr   string `koanf:"addr"`                // of HTTP; empty: none
-	Secret string `koanf:"secret" secret:"yes"` // what callers must know
+	Addr   string `koanf:"addr"`                // of HTTP; empty means no HTTP
+	Secret string `koanf:"secret" secret:"yes"` // that callers must know
 }
 
 // The ports of Mycelium's API, JSON-RPC and REST.
@@ -92,7 +92,7 @@ const (
 	MyceliumRESTPort = 8989
 )
 
-// The other defaults of the documents.
+// Other defaults from the Hero documents.
 const (
 	defaultTenantHero = "hero"
 	loopback          = "127.0.0.1"
@@ -137,7 +137,7 @@ func (c Config) validateHero() error {
 	return h.API.validate()
 }
 
-// validate keeps an API that believes its callers on loopback.
+// validate refuses an API without authentication that is not on loopback.
 func (c heroAPIConfig) validate() error {
 	for name, ip := range map[string]string{"http_ip": c.HTTPIP, "ws_ip": c.WSIP} {
 		addr, err := netip.ParseAddr(ip)
@@ -154,7 +154,7 @@ func (c heroAPIConfig) validate() error {
 func (c heroAPIConfig) httpAddr() string { return net.JoinHostPort(c.HTTPIP, strconv.Itoa(c.HTTPPort)) }
 func (c heroAPIConfig) wsAddr() string   { return net.JoinHostPort(c.WSIP, strconv.Itoa(c.WSPort)) }
 
-// address is the URL of Mycelium's API.
+// address returns the URL of Mycelium's API.
 func (c myceliumConfig) address() string {
 	port := cmp.Or(c.Port, MyceliumPort)
 	if c.Protocol == protocolREST {
@@ -163,7 +163,7 @@ func (c myceliumConfig) address() string {
 	return cmp.Or(c.URL, "http://"+net.JoinHostPort(c.IP, strconv.Itoa(port)))
 }
 
-// FromEnv takes the variables of the original Hero systems where nothing else says.
+// FromEnv sets empty fields from the variables of the original Hero systems.
 func (c Config) FromEnv(getenv func(string) string) (_ Config, err error) {
 	if c.Hero, err = c.Hero.fromEnv(getenv); err != nil {
 		return c, err
@@ -172,7 +172,7 @@ func (c Config) FromEnv(getenv func(string) string) (_ Config, err error) {
 	return c, nil
 }
 
-// fromEnv takes the variables of the original where nothing else says.
+// fromEnv sets empty fields from the variables of the original.
 func (h heroConfig) fromEnv(getenv func(string) string) (heroConfig, error) {
 	if at := getenv("MYCELIUM_URL"); at != "" && h.Mycelium.URL == "" && h.Mycelium.Port == 0 {
 		h.Mycelium.URL = at
@@ -193,11 +193,11 @@ func (h heroConfig) fromEnv(getenv func(string) string) (heroConfig, error) {
 	return h, err
 }
 
-// devSecret is what callers of edda dev's supervisor say.
+// devSecret is the secret of edda dev's supervisor.
 const devSecret = "dev-secret"
 
-// DevHero completes the settings of edda dev. With on the process has the roles coordinator
-// and runner too, and the stand-in for Mycelium unless there is a real one.
+// DevHero completes the settings of edda dev. If on is set, the process has the roles coordinator
+// and runner, and a stand-in for Mycelium unless a real one is configured.
 func (s *Settings) DevHero(on, mycelium bool) error {
 	if on {
 		s.Role = roleCoordinator + "," + roleRunner
@@ -211,7 +211,7 @@ func (s *Settings) DevHero(on, mycelium bool) error {
 		return err
 	}
 	s.StandIn = on && s.Hero.Mycelium.URL == "" && !mycelium
-	if s.StandIn && s.Hero.Supervisor.Secret == "" { // it is no secret, and only this machine can use it
+	if s.StandIn && s.Hero.Supervisor.Secret == "" { // only this machine can reach it
 		s.Hero.Supervisor.Secret = devSecret
 	}
 	return s.validateHero()

@@ -27,7 +27,7 @@ import (
 	"edda/store"
 )
 
-// heroSide is what the roles coordinator and runner add to a process.
+// heroSide holds the parts of the roles coordinator and runner.
 type heroSide struct {
 	flows       *flowsaga.Client
 	coordinator *coordinator.Coordinator
@@ -39,7 +39,7 @@ type heroSide struct {
 	works       *works
 }
 
-// tenantOfFlows is that of the flows' instances.
+// tenantOfFlows returns the tenant of the flows' instances.
 func (c Config) tenantOfFlows() string {
 	if !c.Tenancy.Enabled {
 		return ""
@@ -47,7 +47,7 @@ func (c Config) tenantOfFlows() string {
 	return c.Hero.Tenant
 }
 
-// deciders are the sagas of the manifests, and the flows where they run here.
+// deciders returns the sagas of the manifests and, with the role coordinator, the flows.
 func (p *process) deciders(set *saga.Set) engine.Sagas {
 	if !p.settings.coordinator() {
 		return set
@@ -55,8 +55,8 @@ func (p *process) deciders(set *saga.Set) engine.Sagas {
 	return flowsaga.With(set)
 }
 
-// buildHero makes what the roles ask for. Nothing runs yet, but addresses are
-// taken, so that one in use is known at once.
+// buildHero builds the parts of the roles. It starts nothing, but listens on the addresses, so that a
+// used one is reported at once.
 func (p *process) buildHero() error {
 	if !p.settings.coordinator() && !p.settings.runner() {
 		return nil
@@ -107,7 +107,7 @@ func (p *process) buildCoordinator() error {
 	if err := p.receiveMessages(); err != nil {
 		return err
 	}
-	shared, err := p.redis.Client(0) // where the dispatcher's jobs are
+	shared, err := p.redis.Client(0) // of the dispatcher's jobs
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (p *process) buildCoordinator() error {
 	return nil
 }
 
-// receiveMessages takes messages of other nodes in for actors of this side.
+// receiveMessages stores messages of other nodes for local actors.
 func (p *process) receiveMessages() error {
 	if p.hero.mesh == nil {
 		return nil
@@ -132,7 +132,7 @@ func (p *process) receiveMessages() error {
 	return p.hero.mesh.hub.Serve(router.MessageTopic, receiver.HandleMessage)
 }
 
-// scriptTypes are those that the runner's interpreters add.
+// scriptTypes returns the script types that the runner's interpreters add.
 func (p *process) scriptTypes() []hero.ScriptType {
 	var out []hero.ScriptType
 	for name := range p.settings.Hero.Runner.Interpreters {
@@ -141,21 +141,21 @@ func (p *process) scriptTypes() []hero.ScriptType {
 	return out
 }
 
-// mesh is this process's way into Mycelium.
+// mesh is the connection to Mycelium.
 type mesh struct {
 	api mycelium.API
 	hub *mycelium.Hub
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	asked time.Time
 	last  error
 }
 
-// checkEvery bounds how often a health check asks Mycelium.
+// checkEvery is the least interval between two health checks of Mycelium.
 const checkEvery = time.Second
 
-// newMesh is nil where Mycelium is switched off, and for a runner alone that takes
-// no jobs from it, having no secret.
+// newMesh returns nil if Mycelium is switched off, and for a runner alone that takes
+// no jobs from it because it has no secret.
 func (p *process) newMesh() *mesh {
 	c := p.settings.Hero.Mycelium
 	if !c.Enabled || !p.settings.coordinator() && p.settings.Hero.Supervisor.Secret == "" {
@@ -167,14 +167,14 @@ func (p *process) newMesh() *mesh {
 	}
 	o := mycelium.Options{Log: p.log.Named("mycelium"), Count: p.countMessages()}
 	if p.settings.coordinator() {
-		o.Listen = []string{hero.SupervisorTopic, router.MessageTopic} // some supervisors answer there
+		o.Listen = []string{hero.SupervisorTopic, router.MessageTopic} // some supervisors answer on these topics
 	}
 	m.hub = mycelium.NewHub(m.api, o)
 	return m
 }
 
-// openStandIn takes the addresses of edda dev's stand-in for Mycelium: one node,
-// where Mycelium's would be.
+// openStandIn listens for edda dev's stand-in for Mycelium, which is one node
+// at Mycelium's address.
 func (p *process) openStandIn() error {
 	if !p.settings.StandIn {
 		return nil
@@ -188,7 +188,7 @@ func (p *process) openStandIn() error {
 	return nil
 }
 
-// countMessages counts what arrives from Mycelium.
+// countMessages counts the messages from Mycelium.
 func (p *process) countMessages() func(string) {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "edda_hero_mycelium_messages_total", Help: "Messages that arrived from Mycelium, by what became of them.",
@@ -197,7 +197,7 @@ func (p *process) countMessages() func(string) {
 	return func(what string) { c.WithLabelValues(what).Inc() }
 }
 
-// check tells whether Mycelium answers.
+// check returns an error if Mycelium does not answer.
 func (m *mesh) check(ctx context.Context) error {
 	if m == nil {
 		return nil
@@ -212,11 +212,11 @@ func (m *mesh) check(ctx context.Context) error {
 	return m.last
 }
 
-// unknownMessage is the id of no message: to ask after it only shows that
-// somebody answers.
+// unknownMessage is an id without a message. A query for it only shows that
+// Mycelium answers.
 const unknownMessage = "0000000000000000"
 
-// heroParts lists what runs for the roles coordinator and runner.
+// heroParts lists the running parts of the roles coordinator and runner.
 func (p *process) heroParts() []lifecycle.Component {
 	var parts []lifecycle.Component
 	if p.redis != nil {
@@ -231,8 +231,8 @@ func (p *process) heroParts() []lifecycle.Component {
 	}
 	if h.coordinator != nil {
 		parts = append(parts,
-			// It answers before NATS is reached: objects need Redis alone, and who starts
-			// a flow then hears what is missing.
+			// It answers before NATS is reached, because objects need Redis only. A caller that starts
+			// a flow then gets an error that says what is missing.
 			lifecycle.Component{Name: "coordinator", Stage: lifecycle.Connections, Run: h.coordinator.Run},
 			lifecycle.Component{Name: "router", Stage: lifecycle.Intake, Run: h.router.Run},
 			lifecycle.Component{Name: "dispatcher", Stage: lifecycle.Intake, Run: h.releaser.Run},
@@ -244,7 +244,7 @@ func (p *process) heroParts() []lifecycle.Component {
 	return parts
 }
 
-// heroHealth adds what the roles need to a process's state.
+// heroHealth adds the health of the roles' parts.
 func (p *process) heroHealth(ctx context.Context, components map[string]server.ComponentStatus) {
 	if p.redis != nil {
 		components["redis"] = component(p.redis.Ping(ctx))
@@ -254,20 +254,20 @@ func (p *process) heroHealth(ctx context.Context, components map[string]server.C
 	}
 }
 
-// logHero says where the roles listen.
+// logHero logs the addresses of the roles.
 func (p *process) logHero() {
 	if c := p.hero.coordinator; c != nil {
 		p.log.Info("coordinator listens", zap.String("http", c.HTTPAddr()), zap.String("websocket", c.WSAddr()))
 	}
 }
 
-// flowsPage is how many flows are read at once.
+// flowsPage is the number of flows in one page.
 const flowsPage = 1000
 
-// underWay lists the flows that are under way.
+// underWay lists the running flows.
 type underWay struct{ p *process }
 
-// Running visits them in the order of their keys.
+// Running calls visit in the order of the keys.
 func (r underWay) Running(ctx context.Context, visit func(flow.State) error) error {
 	q := store.Query{Tenant: r.p.settings.tenantOfFlows(), Saga: flowsaga.Saga, Status: edda.StatusRunning, Limit: flowsPage}
 	for {

@@ -12,11 +12,11 @@ import (
 	"edda/hero/redisdb"
 )
 
-// needsRedis tells whether anything of the process talks to Redis.
+// needsRedis reports whether a part of the process uses Redis.
 func (s Settings) usesRedis() bool { return s.Redis.configured() || s.coordinator() || s.runner() }
 
-// redisFromEnv is the Redis of the variables that edda hero knows, where nothing
-// else says and a role needs one.
+// redisFromEnv sets Redis from the variables of edda hero, if nothing
+// else is configured and a role needs it.
 func redisFromEnv(c Config, getenv func(string) string) string {
 	if c.Redis.Addr != "" || !c.coordinator() && !c.runner() {
 		return ""
@@ -24,13 +24,13 @@ func redisFromEnv(c Config, getenv func(string) string) string {
 	return cmp.Or(getenv("EDDA_REDIS"), getenv("REDIS_URL"))
 }
 
-// openRedis makes the client, and for edda dev without --redis a Redis of its
-// own. Nothing is asked of it yet.
+// openRedis makes the client, and for edda dev without --redis an embedded
+// Redis. It does not connect yet.
 func (p *process) openRedis() error {
 	if !p.settings.usesRedis() {
 		return nil
 	}
-	redis.SetLogger(silent{}) // what fails is told by whoever called
+	redis.SetLogger(silent{}) // the callers report errors
 	c := p.settings.Redis
 	if p.settings.Dev && !c.configured() {
 		var err error
@@ -47,14 +47,14 @@ func (p *process) openRedis() error {
 	return nil
 }
 
-// silent drops what the Redis library says beside its errors.
+// silent drops the log of the Redis library.
 type silent struct{}
 
-// Printf drops it.
+// Printf drops a line.
 func (silent) Printf(context.Context, string, ...any) {}
 
-// holdRedis keeps the client open, and the embedded Redis going, until everything
-// that uses them has stopped.
+// holdRedis keeps the client open and the embedded Redis running until all parts
+// that use them have stopped.
 func (p *process) holdRedis(ctx context.Context) error {
 	var err error
 	if p.embeddedRedis != nil {
@@ -68,7 +68,7 @@ func (p *process) holdRedis(ctx context.Context) error {
 	return err
 }
 
-// redisAt says where Redis is, for people.
+// redisAt returns the address of Redis for messages.
 func (p *process) redisAt() string {
 	if p.embeddedRedis != nil {
 		return p.embeddedRedis.Addr() + " (embedded, kept with the data, for development only: --redis names a real one)"

@@ -15,24 +15,24 @@ import (
 	"edda/internal/lifecycle"
 )
 
-// works is what the role runner runs: scripts from queues and from a topic, and
-// the supervisor's API before them where there is a secret for it.
+// works runs the role runner: scripts from queues and from a topic, and
+// the supervisor's API if it has a secret.
 type works struct {
 	runner     *runner.Runner
 	supervisor *supervisor.Server
-	http       *httpserver.Server // of the supervisor; nil where it is reached over Mycelium only
+	http       *httpserver.Server // of the supervisor; nil if only Mycelium reaches it
 	scripts    *script.Host
 }
 
 // The bounds of the supervisor's HTTP server. A job.run lasts as long as its job.
 const (
-	supervisorReads   = 10 * time.Second // until a request is there
+	supervisorReads   = 10 * time.Second // until the request has arrived
 	supervisorIdle    = 2 * time.Minute
 	supervisorHeaders = 16 << 10
-	// supervisorConnections is above the calls that wait for their jobs, each on a
-	// connection of its own; few of them are of callers who are not known yet.
+	// supervisorConnections is higher than the number of calls that wait for their jobs, each on a
+	// connection of its own. Few connections are of callers that are not authenticated yet.
 	supervisorConnections, supervisorAnonymous = 6144, 512
-	// jobsMayEnd is how long running jobs may go on in a stop, within the stage's time.
+	// jobsMayEnd is how long jobs may still run at a stop, within the time of the stage.
 	jobsMayEnd = 5 * time.Second
 )
 
@@ -47,7 +47,7 @@ func (p *process) newWorks() (*works, error) {
 		Drain: jobsMayEnd, Metrics: p.metrics, Log: p.log.Named("runner"),
 	}
 	secret := p.settings.Hero.Supervisor.Secret
-	if p.hero.mesh != nil && secret != "" { // without one, every node of Mycelium could have scripts run here
+	if p.hero.mesh != nil && secret != "" { // otherwise every node of Mycelium could run scripts here
 		o.Hub, o.Secrets = p.hero.mesh.hub, []string{secret}
 	}
 	if w.runner, err = runner.New(p.settings.Hero.Runner.ID, p.redis, w.scripts, o); err != nil {
@@ -59,7 +59,7 @@ func (p *process) newWorks() (*works, error) {
 	return w, p.supervise(w, secret)
 }
 
-// scripts are the settings of the host of scripts.
+// scripts returns the settings of the script host.
 func (s Settings) scripts(log *zap.Logger) script.Options {
 	r := s.Hero.Runner
 	o := script.Options{
@@ -76,8 +76,8 @@ func (s Settings) scripts(log *zap.Logger) script.Options {
 	return o
 }
 
-// supervise serves the supervisor's API: over Mycelium where that is, and over
-// HTTP where an address says so.
+// supervise serves the supervisor's API over Mycelium, if there is one, and over
+// HTTP, if an address is configured.
 func (p *process) supervise(w *works, secret string) error {
 	queues := map[string]string{}
 	for _, t := range w.scripts.Types() {
@@ -99,8 +99,8 @@ func (p *process) supervise(w *works, secret string) error {
 	if addr == "" {
 		return nil
 	}
-	// At a stop, calls that wait for a job are cut: the job goes on, and whoever
-	// called asks again.
+	// A stop ends calls that wait for a job. The job continues, and the caller
+	// calls again.
 	w.http = httpserver.New(addr, w.supervisor, httpserver.Options{
 		Name: "supervisor", Metrics: p.metrics, Connections: supervisorConnections, Anonymous: supervisorAnonymous, Headers: supervisorHeaders, ReadHeaders: supervisorReads, Idle: supervisorIdle,
 		Log: zap.NewStdLog(p.log.Named("supervisor")),

@@ -50,7 +50,7 @@ func (c Config) ledger() string {
 	return ledgerLocal
 }
 
-// handoff tells whether effect commands are handed over within the process. The ledger must
+// handoff reports whether effect commands are handed over within the process. The ledger must
 // be local, or another worker could take the same command.
 func (c Config) handoff() bool {
 	return c.Effects.Handoff && c.sagas() && c.effects() && c.ledger() == ledgerLocal

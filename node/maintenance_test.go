@@ -5,16 +5,13 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/store"
 )
 
 // TestASagasOwnRetentionGoesFirst: the newest text that the store knows counts.
 func TestASagasOwnRetentionGoesFirst(t *testing.T) {
-	db, err := store.Open(t.TempDir(), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db, _ := testkit.OpenStore(t, t.TempDir(), store.Options{})
 	kept := func(version int, retention string) edda.Manifest {
 		return edda.Manifest{Saga: "order", Version: version, Text: "saga: order\nversion: 1\nkey: event.id\n" + retention + "on: {A: {start: true}}\n"}
 	}

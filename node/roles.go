@@ -46,7 +46,7 @@ func checkRoles(text string) error {
 
 func (c Config) has(role string) bool { return slices.Contains(roleList(c.Role), role) }
 
-// sagas tells whether the engine runs. A coordinator needs it too, because flows are
+// sagas reports whether the engine runs. A coordinator needs it too, because flows are
 // instances.
 func (c Config) sagas() bool {
 	return c.has(roleSaga) || c.has(roleCombined) || c.coordinator()
@@ -56,12 +56,12 @@ func (c Config) effects() bool     { return c.has(roleEffect) || c.has(roleCombi
 func (c Config) coordinator() bool { return c.has(roleCoordinator) }
 func (c Config) runner() bool      { return c.has(roleRunner) }
 
-// manifested tells whether the process needs manifests. Flows and jobs need none.
+// manifested reports whether the process needs manifests. Flows and jobs need none.
 func (c Config) manifested() bool {
 	return c.has(roleSaga) || c.has(roleEffect) || c.has(roleCombined)
 }
 
-// streams tells whether the process works on the streams. A mere runner does not.
+// streams reports whether the process works on the streams. A mere runner does not.
 func (c Config) streams() bool { return c.sagas() || c.effects() }
 
 // storeFolder is the folder of the store in the data folder. A mere runner has another one,

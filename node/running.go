@@ -116,7 +116,7 @@ func sample(set *saga.Set, m *manifests.Saga) (edda.Event, bool) {
 	return edda.Event{}, false
 }
 
-// starts tells whether a handler of that event starts an instance.
+// starts reports whether a handler of that event starts an instance.
 func starts(m *manifests.Saga, event string) bool {
 	return slices.ContainsFunc(m.Handlers, func(h *manifests.Handler) bool {
 		return h.Start && (h.Trigger.Text == event || strings.HasSuffix(h.Trigger.Text, "."+event))

@@ -225,7 +225,7 @@ func membersOf(group string) []string {
 	return slices.DeleteFunc(keys(), func(key string) bool { return !strings.HasPrefix(key, group+".") })
 }
 
-// known tells whether a key is a setting, or an entry of a setting that is a map.
+// known reports whether a key is a setting, or an entry of a setting that is a map.
 func known(key string) bool {
 	return slices.ContainsFunc(configKeys(), func(k configKey) bool { return k.name == key || k.isMap && strings.HasPrefix(key, k.name+".") })
 }
@@ -256,7 +256,7 @@ var (
 	serviceProto = regexp.MustCompile(`^(tcp|udp|sctp)://`)
 )
 
-// serviceLink tells whether a variable is a service link. A name that a user may also set,
+// serviceLink reports whether a variable is a service link. A name that a user may also set,
 // such as EDDA_PORT, counts only with the value of a link.
 func serviceLink(name, value string) bool {
 	return serviceName.MatchString(name) || serviceURL.MatchString(name) && serviceProto.MatchString(value)

@@ -78,7 +78,7 @@ func (p *process) reserve(ctx context.Context, l *pipeline, tenants wire.Tenants
 	return nil
 }
 
-// moves tells whether a reload changes the fetched commands.
+// moves reports whether a reload changes the fetched commands.
 func (p *process) moves(tenants wire.Tenants, list []*effects.Effect) bool {
 	return !slices.Equal(tenants, p.settings.Tenants) || !slices.Equal(effectNames(list), effectNames(p.effects))
 }

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"edda/internal/testkit"
 	"edda/manifests"
-	"edda/saga"
 )
 
 const nightly = `saga: nightly
@@ -16,18 +16,7 @@ on:
 `
 
 func TestSchedulesStartForTheTenantsServedHere(t *testing.T) {
-	file, problems := manifests.Parse("nightly.yaml", []byte(nightly))
-	if problems.Failed() {
-		t.Fatal(problems)
-	}
-	program, problems := saga.Compile(file.Sagas[0], saga.Options{})
-	if problems.Failed() {
-		t.Fatal(problems)
-	}
-	set, err := saga.NewSet(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := testkit.Set(t, nightly)
 	for _, tt := range []struct{ served, want []string }{
 		{nil, []string{"acme", "beta"}},
 		{[]string{"b*"}, []string{"beta"}},
@@ -46,18 +35,12 @@ func TestSchedulesStartForTheTenantsServedHere(t *testing.T) {
 // TestAScheduleWithoutTenantsRunsForTheDevTenant: it ran for a tenant without a
 // name, whose commands no subject can carry.
 func TestAScheduleWithoutTenantsRunsForTheDevTenant(t *testing.T) {
-	file, _ := manifests.Parse("s.yaml", []byte("saga: s\nkey: event.name\nschedule: {nightly: {every: 1h}}\non: {schedule.nightly: {start: true, do: [{done: 1}]}}\n"))
-	program, problems := saga.Compile(file.Sagas[0], saga.Options{})
-	if problems.Failed() {
-		t.Fatal(problems)
-	}
-	set, err := saga.NewSet(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	const text = "saga: s\nkey: event.name\nschedule: {nightly: {every: 1h}}\non: {schedule.nightly: {start: true, do: [{done: 1}]}}\n"
+	set := testkit.Set(t, text)
 	if got := (scheduled{set, nil, DevTenant}).Schedules(); len(got) != 1 || !slices.Equal(got[0].Tenants, []string{DevTenant}) {
 		t.Errorf("schedules %+v", got)
 	}
+	file, _ := manifests.Parse("s.yaml", []byte(text))
 	l := loaded{files: []*manifests.File{file}}
 	if found := l.needsTenants(Settings{Config: Config{Tenancy: tenancyConfig{Enabled: true}}}); !found.Failed() {
 		t.Error("under tenancy edda run takes a schedule that names no tenant")

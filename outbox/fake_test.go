@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/store"
 )
 
@@ -326,3 +327,5 @@ func waitRemoved() {
 	time.Sleep(2 * removeWithin)
 	synctest.Wait()
 }
+
+func TestMain(m *testing.M) { testkit.Main(m) }

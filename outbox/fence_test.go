@@ -11,9 +11,8 @@ import (
 	"edda"
 )
 
-// TestNothingIsDeliveredBehindAShutFence expects that the relay calls no destination while the
-// fence refuses, and delivers when it opens.
-func TestNothingIsDeliveredBehindAShutFence(t *testing.T) {
+// TestNothingIsDeliveredWhileTheFenceIsClosed: and everything after it opens.
+func TestNothingIsDeliveredWhileTheFenceIsClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		var shut atomic.Bool
@@ -42,9 +41,8 @@ func TestNothingIsDeliveredBehindAShutFence(t *testing.T) {
 	})
 }
 
-// TestARelayThatStopsDoesNotWaitForItsFence expects that ctx ends a delivery that waits in the
-// fence.
-func TestARelayThatStopsDoesNotWaitForItsFence(t *testing.T) {
+// TestStopDoesNotWaitForTheFence: ctx ends a delivery that waits in the fence.
+func TestStopDoesNotWaitForTheFence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		fence := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // flush is one caller of Flush.
@@ -37,7 +38,13 @@ func (r *Relay) answerFlushes() {
 	if len(r.waiters) == 0 || r.deliverable() {
 		return
 	}
-	err := r.undelivered()
+	var err error
+	for _, l := range r.routes {
+		if l.held > 0 || l.behind {
+			err = fmt.Errorf("flush outbox: %d or more rows wait for %s, which does not take them", l.held, l.Name)
+			break
+		}
+	}
 	for _, f := range r.waiters {
 		f.done <- err
 	}
@@ -49,28 +56,10 @@ func (r *Relay) deliverable() bool {
 		return true
 	}
 	for _, l := range r.routes {
-		if l.active > 0 || !l.down && (l.queued() > 0 || l.retriesLeft()) {
+		retryable := func(it *item) bool { return it.fails < flushTries }
+		if l.active > 0 || !l.down && (l.queued() > 0 || slices.ContainsFunc(l.retry, retryable)) {
 			return true
 		}
 	}
 	return false
-}
-
-// retriesLeft reports whether a row waits for a retry that has failed fewer than flushTries times.
-func (l *route) retriesLeft() bool {
-	for _, it := range l.retry {
-		if it.fails < flushTries {
-			return true
-		}
-	}
-	return false
-}
-
-func (r *Relay) undelivered() error {
-	for _, l := range r.routes {
-		if l.held > 0 || l.behind {
-			return fmt.Errorf("flush outbox: %d or more rows wait for %s, which does not take them", l.held, l.Name)
-		}
-	}
-	return nil
 }

@@ -28,7 +28,7 @@ type fakeGateway struct {
 	answer func(w http.ResponseWriter)
 }
 
-func openHall(t *testing.T) *fakeGateway {
+func newFakeGateway(t *testing.T) *fakeGateway {
 	h := &fakeGateway{answer: func(w http.ResponseWriter) { w.WriteHeader(http.StatusAccepted) }}
 	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -69,7 +69,7 @@ func request() edda.Work {
 }
 
 func TestGatewayRequest(t *testing.T) {
-	h := openHall(t)
+	h := newFakeGateway(t)
 	token := filepath.Join(t.TempDir(), "token")
 	write := func(s string) {
 		if err := os.WriteFile(token, []byte(s), 0o600); err != nil {
@@ -120,7 +120,7 @@ func TestCommandPayload(t *testing.T) {
 }
 
 func TestGatewayAnswers(t *testing.T) {
-	h := openHall(t)
+	h := newFakeGateway(t)
 	g := gateway(t, GatewayOptions{URL: h.URL, Path: "/submit"})
 	const accepted, again, rejected = "accepted", "again", "rejected"
 	for status, want := range map[int]string{
@@ -145,7 +145,7 @@ func TestGatewayAnswers(t *testing.T) {
 }
 
 func TestGatewayRejectionSaysWhy(t *testing.T) {
-	h := openHall(t)
+	h := newFakeGateway(t)
 	g := gateway(t, GatewayOptions{URL: h.URL})
 	for body, want := range map[string]Rejection{
 		`{"code":"no_stock","message":"none left"}`: {"no_stock", "none left", 422},
@@ -163,7 +163,7 @@ func TestGatewayRejectionSaysWhy(t *testing.T) {
 }
 
 func TestGatewayRetryAfter(t *testing.T) {
-	h := openHall(t)
+	h := newFakeGateway(t)
 	g := gateway(t, GatewayOptions{URL: h.URL})
 	h.answer = func(w http.ResponseWriter) { w.Header().Set("Retry-After", "17"); w.WriteHeader(503) }
 	if got := retryDelay(deliver(t, g, request())); got != 17*time.Second {
@@ -177,8 +177,8 @@ func TestGatewayRetryAfter(t *testing.T) {
 	}
 }
 
-func TestGatewayNetworkErrorIsTriedAgain(t *testing.T) {
-	h := openHall(t)
+func TestGatewayNetworkErrorIsTemporary(t *testing.T) {
+	h := newFakeGateway(t)
 	g := gateway(t, GatewayOptions{URL: h.URL})
 	h.Server.Close()
 	if err := deliver(t, g, request()); err == nil || errors.Is(err, edda.Permanent) {
@@ -205,7 +205,7 @@ func TestGatewayAddress(t *testing.T) {
 
 // A slow call of one instance delays neither other instances nor the order of its own.
 func TestGatewayRoute(t *testing.T) {
-	h := openHall(t)
+	h := newFakeGateway(t)
 	var got []string
 	slow := make(chan struct{})
 	h.Server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

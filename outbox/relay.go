@@ -85,18 +85,15 @@ func newRelay(db outboxStore, o Options) (*Relay, error) {
 		again:     make(chan struct{}, 1),
 	}
 	for _, l := range o.Routes {
-		r.addRoute(newRoute(l))
+		route := newRoute(l)
+		r.routes = append(r.routes, route)
+		for _, k := range l.Kinds {
+			r.byKind[k] = route
+		}
 	}
 	var err error
 	r.metrics, err = newMetrics(o.Metrics, db, r.routes, r.o.Max)
 	return r, err
-}
-
-func (r *Relay) addRoute(l *route) {
-	r.routes = append(r.routes, l)
-	for _, k := range l.Kinds {
-		r.byKind[k] = l
-	}
 }
 
 // Run relays until ctx ends. Then it waits for the deliveries in flight and removes what they
@@ -140,7 +137,10 @@ func (r *Relay) runOnce(ctx context.Context) bool {
 	busy := r.scan()
 	busy = r.sweepOnce(now) || busy
 	for _, l := range r.routes {
-		r.requeueDue(l, now)
+		for it := l.due(now); it != nil; it = l.due(now) {
+			it.state = waiting
+			it.chain.release() // queues it unless other rows block it
+		}
 	}
 	for r.offerOnce() {
 	}
@@ -152,14 +152,6 @@ func (r *Relay) runOnce(ctx context.Context) bool {
 	r.remove(ctx)
 	r.answerFlushes()
 	return busy
-}
-
-// requeueDue queues the failed rows of a route whose time has come, unless others block them.
-func (r *Relay) requeueDue(l *route, now time.Time) {
-	for it := l.due(now); it != nil; it = l.due(now) {
-		it.state = waiting
-		it.chain.release()
-	}
 }
 
 // offerOnce offers new rows to the takers, and reports whether they took any: an accepted row may
@@ -296,7 +288,7 @@ func (r *Relay) accept(it *item) {
 	it.route.accepted.Inc()
 	r.unchain(it)
 	if it.row.Work.Kind == edda.WorkEffect {
-		r.forget(it)
+		it.route.removeHeld(it.row)
 		return
 	}
 	r.accepted = append(r.accepted, it)
@@ -306,25 +298,26 @@ func (r *Relay) accept(it *item) {
 // wait behind it.
 func (r *Relay) fail(it *item, err error, now time.Time) {
 	it.fails++
-	r.metrics.failed(it.route)
+	r.metrics.failures.WithLabelValues(it.route.Name).Inc()
 	if it.fails == 1 && !it.route.down && !r.stopping {
-		r.o.Log.Warn("work was not accepted, trying again", workFields(it, err)...)
+		w := it.row.Work
+		r.o.Log.Warn("work was not accepted, trying again", zap.String("destination", it.route.Name), zap.String("work", w.ID), zap.String("kind", string(w.Kind)),
+			zap.String("tenant", w.From.Tenant), zap.String("saga", w.From.Saga), zap.String("correlation", w.From.Correlation),
+			zap.String("trace", w.Trace), zap.Error(err))
 	}
 	wait := max(retryPause(it.fails, r.o.Jitter()), retryDelay(err))
 	it.route.retryAt(it, now.Add(wait))
 }
 
-func workFields(it *item, err error) []zap.Field {
-	w := it.row.Work
-	return []zap.Field{zap.String("destination", it.route.Name), zap.String("work", w.ID), zap.String("kind", string(w.Kind)),
-		zap.String("tenant", w.From.Tenant), zap.String("saga", w.From.Saga), zap.String("correlation", w.From.Correlation),
-		zap.String("trace", w.Trace), zap.Error(err)}
-}
-
 // updateHealth decides whether the destination is down, from the outcome of one Deliver.
 func (r *Relay) updateHealth(l *route, accepted, failed int, err error) {
 	if accepted > 0 {
-		r.up(l)
+		l.failures, l.probes = 0, 0
+		if l.down {
+			r.o.Log.Info("destination is up again", zap.String("destination", l.Name))
+			l.until = time.Time{}
+			r.metrics.setDown(l, false)
+		}
 		return
 	}
 	l.failures += failed
@@ -335,29 +328,10 @@ func (r *Relay) updateHealth(l *route, accepted, failed int, err error) {
 	l.until = latest(l.until, time.Now().Add(retryPause(l.probes, r.o.Jitter())))
 	if !l.down {
 		r.o.Log.Error("destination is down: its work waits in the store", zap.String("destination", l.Name), zap.Error(err))
-		r.setDown(l, true)
-		r.releaseAll() // rows for other destinations may overtake the rows of this one
-	}
-}
-
-func (r *Relay) up(l *route) {
-	l.failures, l.probes = 0, 0
-	if !l.down {
-		return
-	}
-	r.o.Log.Info("destination is up again", zap.String("destination", l.Name))
-	l.until = time.Time{}
-	r.setDown(l, false)
-}
-
-func (r *Relay) setDown(l *route, down bool) {
-	l.down = down
-	r.metrics.down(l)
-}
-
-func (r *Relay) releaseAll() {
-	for _, c := range r.chains {
-		c.release()
+		r.metrics.setDown(l, true)
+		for _, c := range r.chains { // rows for other destinations may overtake the rows of this one
+			c.release()
+		}
 	}
 }
 
@@ -421,12 +395,9 @@ func (r *Relay) removalDone(d removal) {
 	}
 	r.marks = d.marks
 	for _, it := range d.items {
-		r.forget(it)
+		it.route.removeHeld(it.row)
 	}
 }
-
-// forget stops counting an item as held.
-func (r *Relay) forget(it *item) { it.route.removeHeld(it.row) }
 
 // logOnce logs an error of the store, unless it was the last one logged.
 func (r *Relay) logOnce(doing string, err error) {
@@ -439,7 +410,7 @@ func (r *Relay) logOnce(doing string, err error) {
 // stop waits for the deliveries and the removal in flight, then removes what was accepted.
 func (r *Relay) stop(ctx context.Context) error {
 	r.stopping = true
-	for r.underway() {
+	for r.removing || slices.ContainsFunc(r.routes, func(l *route) bool { return l.active > 0 }) {
 		select {
 		case d := <-r.delivered:
 			r.deliveryDone(d)
@@ -456,13 +427,4 @@ func (r *Relay) stop(ctx context.Context) error {
 		return fmt.Errorf("remove delivered work: %w", err)
 	}
 	return nil
-}
-
-func (r *Relay) underway() bool {
-	for _, l := range r.routes {
-		if l.active > 0 {
-			return true
-		}
-	}
-	return r.removing
 }

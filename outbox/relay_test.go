@@ -39,7 +39,7 @@ func TestRelayDeliversInOrderAndRemoves(t *testing.T) {
 	})
 }
 
-func TestWhatWasPublishedLastIsCommittedWithTheRowsThatGo(t *testing.T) {
+func TestMarksAreCommittedWithRemovedRows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		marks := func() []edda.Mark {
@@ -68,7 +68,7 @@ func TestWhatWasPublishedLastIsCommittedWithTheRowsThatGo(t *testing.T) {
 	})
 }
 
-func TestRelayTakesABatchOfWhatWaits(t *testing.T) {
+func TestRelayDeliversWaitingRowsInOneBatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		for i, id := range names("w", 100) {
@@ -86,8 +86,8 @@ func TestRelayTakesABatchOfWhatWaits(t *testing.T) {
 	})
 }
 
-// A trickle of work does not cost one transaction a row.
-func TestRelayRemovesATrickleTogether(t *testing.T) {
+// TestRelayRemovesRowsInGroups: single rows do not cost a transaction each.
+func TestRelayRemovesRowsInGroups(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const rows = 100
 		db, h := newMemStore(), newFakeDestination(t)
@@ -116,7 +116,7 @@ func TestRelayRemovesATrickleTogether(t *testing.T) {
 	})
 }
 
-func TestRelayRemovesAfterAFailureWithoutHaste(t *testing.T) {
+func TestRelayBacksOffAfterAFailedRemoval(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		start(t, db, Options{Routes: []Route{h.route("nats", append(facts, edda.WorkResult)...)}})
@@ -173,9 +173,9 @@ func TestRelayDeadDestinationDoesNotStopTheOthers(t *testing.T) {
 	})
 }
 
-// TestWhatIsTakenAtOnceSaysNothingOfTheDestination: effects that Take accepts inside the process
-// do not make a destination count as up while the server is away.
-func TestWhatIsTakenAtOnceSaysNothingOfTheDestination(t *testing.T) {
+// TestTakeSaysNothingAboutTheDestination: effects that Take accepts inside the process do not make
+// a destination count as up while the server is away.
+func TestTakeSaysNothingAboutTheDestination(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		h.refuse = func(edda.Work) error { return errDown }
@@ -195,7 +195,7 @@ func TestWhatIsTakenAtOnceSaysNothingOfTheDestination(t *testing.T) {
 	})
 }
 
-func TestRelayDownDestinationIsAskedSeldom(t *testing.T) {
+func TestRelayProbesADownDestination(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		h.refuse = alwaysNo
@@ -240,9 +240,9 @@ func TestRelayOrderAcrossDestinations(t *testing.T) {
 	})
 }
 
-// TestWhatAResultSetsOffWaitsForItsCopy also where the work goes to another destination and that
-// of the echo is down, because a restored store knows the result only by its echo.
-func TestWhatAResultSetsOffWaitsForItsCopy(t *testing.T) {
+// TestWorkOfAResultWaitsForItsEcho: also if it goes to another destination and the echo's is down,
+// because a restored store knows the result only by its echo.
+func TestWorkOfAResultWaitsForItsEcho(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
 		nats.refusing(alwaysNo)
@@ -259,9 +259,9 @@ func TestWhatAResultSetsOffWaitsForItsCopy(t *testing.T) {
 	})
 }
 
-// TestWhatAResultSetOffPassedItsCopyWhereThatDidNotFit: the echo's route was full and left the echo
-// in the store, where no row waited for it.
-func TestWhatAResultSetOffPassedItsCopyWhereThatDidNotFit(t *testing.T) {
+// TestWorkDoesNotOvertakeAnEchoThatDidNotFit: the echo's route was full and left the echo in the
+// store, where no row waited for it.
+func TestWorkDoesNotOvertakeAnEchoThatDidNotFit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
 		nats.refusing(alwaysNo)
@@ -388,7 +388,7 @@ func TestRelayRepublishesMoreThanItHolds(t *testing.T) {
 	})
 }
 
-func TestRelayEffectThatNeverWentOutGoesBeforeItsRevoke(t *testing.T) {
+func TestRelayDeliversAnEffectBeforeItsRevoke(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		h.refuse = alwaysNo
@@ -457,9 +457,9 @@ func TestRelayRejection(t *testing.T) {
 	})
 }
 
-// TestAParentWaitedForEverForAChildWhoseMessageIsTooLarge stands for every start and end that its
-// destination rejects.
-func TestAParentWaitedForEverForAChildWhoseMessageIsTooLarge(t *testing.T) {
+// TestRejectedStartsAndEndsAreReported: a parent waited for ever for a child whose message was too
+// large.
+func TestRejectedStartsAndEndsAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h, j := newMemStore(), newFakeDestination(t), &fakeRejecter{}
 		h.refuse = func(edda.Work) error { return &Rejection{Code: "too-large", Message: "too large"} }
@@ -474,7 +474,7 @@ func TestAParentWaitedForEverForAChildWhoseMessageIsTooLarge(t *testing.T) {
 	})
 }
 
-func TestARejectionThatNobodyCanBeToldIsADeadLetter(t *testing.T) {
+func TestARejectionWithoutAReceiverIsADeadLetter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h, j := newMemStore(), newFakeDestination(t), &fakeRejecter{broken: edda.Classify(edda.Permanent, "no subject")}
 		h.refuse = func(edda.Work) error { return &Rejection{Code: "subject", Message: "too long"} }
@@ -487,7 +487,7 @@ func TestARejectionThatNobodyCanBeToldIsADeadLetter(t *testing.T) {
 	})
 }
 
-func TestRelayStopsWithWhatWasAcceptedRemoved(t *testing.T) {
+func TestRelayStopRemovesAcceptedRows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		h.delay = time.Second
@@ -505,7 +505,7 @@ func TestRelayStopsWithWhatWasAcceptedRemoved(t *testing.T) {
 	})
 }
 
-func TestRelayUnwritableStoreStopsItFromRunningAhead(t *testing.T) {
+func TestRelayPausesWhileTheStoreIsUnwritable(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		db.broken = errBroken
@@ -698,7 +698,7 @@ func disorder(h *fakeDestination) string {
 	return ""
 }
 
-func TestNothingGoesOutBeforeItMay(t *testing.T) {
+func TestNothingIsDeliveredBeforeAfterIsClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, nats, may := newMemStore(), newFakeDestination(t), make(chan struct{})
 		r := start(t, db, Options{Routes: []Route{nats.route("nats", facts...)}, After: may})
@@ -737,9 +737,9 @@ func (p *fakeTaker) Take(w *edda.Work) bool {
 	return true
 }
 
-// TestATakerWaitsForNoBatch: an item is taken during a Deliver and while the destination is down,
-// but not before an earlier row of its instance. Deliver gets what Take refuses.
-func TestATakerWaitsForNoBatch(t *testing.T) {
+// TestTakeDoesNotWaitForABatch: it works during a Deliver and while the destination is down, but
+// not before an earlier row of the instance. Deliver gets what Take refuses.
+func TestTakeDoesNotWaitForABatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newMemStore(), newFakeDestination(t)
 		p := &fakeTaker{fakeDestination: h, asked: map[string]int{}}

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -15,7 +16,7 @@ import (
 // route leaves its rows in the store and catches up later from its own cursor, so that it stops no
 // other route.
 func (r *Relay) scan() bool {
-	if !r.scanDue && !r.anyWantsScan() {
+	if !r.scanDue && !slices.ContainsFunc(r.routes, (*route).wantsScan) {
 		return false
 	}
 	from, room := r.scanFrom()
@@ -41,15 +42,6 @@ func (r *Relay) take(a store.Added) {
 	if !r.scanDue {
 		r.admitAll(a.Rows)
 	}
-}
-
-func (r *Relay) anyWantsScan() bool {
-	for _, l := range r.routes {
-		if l.wantsScan() {
-			return true
-		}
-	}
-	return false
 }
 
 // scanFrom is the first cursor of the routes with room. No route has any while an echo is in the

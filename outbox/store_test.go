@@ -95,8 +95,8 @@ func TestRelayAfterARestart(t *testing.T) {
 	})
 }
 
-// TestDeliveredRowsGoWithTheNextCommit expects no commit of their own when another comes soon.
-func TestDeliveredRowsGoWithTheNextCommit(t *testing.T) {
+// TestDeliveredRowsAreRemovedByTheNextCommit: without a commit of their own.
+func TestDeliveredRowsAreRemovedByTheNextCommit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var commits atomic.Int64
 		db, h := openCounted(t, &commits), newFakeDestination(t)
@@ -120,9 +120,9 @@ func TestDeliveredRowsGoWithTheNextCommit(t *testing.T) {
 	})
 }
 
-// TestARelayThatStopsComplainedOfItsOwnEnd: the relay logged an error when ctx ended while
-// delivered rows waited to join a commit.
-func TestARelayThatStopsComplainedOfItsOwnEnd(t *testing.T) {
+// TestStopLogsNoError: the relay logged an error when ctx ended while delivered rows waited to join
+// a commit.
+func TestStopLogsNoError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := openStore(t), newFakeDestination(t)
 		core, logged := observer.New(zap.ErrorLevel)
@@ -137,5 +137,43 @@ func TestARelayThatStopsComplainedOfItsOwnEnd(t *testing.T) {
 		if rows, _ := db.OutboxSize(); rows != 0 || logged.Len() != 0 {
 			t.Errorf("%d rows are left; logged: %v", rows, logged.All())
 		}
+	})
+}
+
+// TestQueuedRowsOfADownDestinationBlockNothing: the command was never offered, and the fact of its
+// instance is delivered as soon as the gateway counts as down.
+func TestQueuedRowsOfADownDestinationBlockNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
+		gateway.refusing(alwaysNo)
+		l := gateway.route("gateway", edda.WorkCommand)
+		l.Batch = 1
+		for _, id := range names("c", downAfter) {
+			db.put(command(id, id))
+		}
+		db.put(command("queued", "a"), fact("f", "a"))
+		start(t, db, Options{Routes: []Route{nats.route("nats", facts...), l}})
+		wantIDs(t, nats, "f")
+	})
+}
+
+// TestFlushWaitsForRetries: a row that failed once is not undeliverable.
+func TestFlushWaitsForRetries(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newMemStore(), newFakeDestination(t)
+		failed := false
+		h.refusing(func(edda.Work) error {
+			if failed {
+				return nil
+			}
+			failed = true
+			return errDown
+		})
+		r := start(t, db, Options{Routes: []Route{h.route("nats", facts...)}})
+		db.put(fact("f", "a"))
+		if err := r.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantIDs(t, h, "f")
 	})
 }

@@ -108,8 +108,8 @@ func (r *road) away(f func()) {
 	set(false)
 }
 
-// What the relay is tested with is as strict as what it serves.
-func TestTheRelaysFakeIsADestination(t *testing.T) {
+// TestFakeDestinationIsADestination: the fake is as strict as real destinations.
+func TestFakeDestinationIsADestination(t *testing.T) {
 	outboxtest.Run(t, func(t *testing.T, test func(*testing.T, outboxtest.Fixture)) {
 		synctest.Test(t, func(t *testing.T) {
 			fake, d := outbox.NewFake(t, "Payment.Refuse")

@@ -9,7 +9,7 @@ import (
 	"edda"
 )
 
-func TestCompareNamesEachPlace(t *testing.T) {
+func TestCompareListsEachPath(t *testing.T) {
 	k := edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}
 	was := edda.Cell{Key: k, Instance: &edda.Instance{Key: k, Version: 1, State: json.RawMessage(`{"n":12345678901234567,"gone":[1,2],"same":{"a":null}}`), Steps: []edda.Step{{ID: "a"}, {ID: "b"}}}}
 	is := edda.Cell{Key: k, Instance: &edda.Instance{Key: k, Version: 1, State: json.RawMessage(`{"n":12345678901234568,"new":"<&>","same":{"a":null}}`), Steps: []edda.Step{{ID: "a"}}},
@@ -36,7 +36,7 @@ func TestCompareNamesEachPlace(t *testing.T) {
 	}
 }
 
-func TestALongValueIsCut(t *testing.T) {
+func TestLongValuesAreCut(t *testing.T) {
 	k := edda.Key{Saga: "order", Correlation: "O1"}
 	long := edda.Cell{Key: k, Instance: &edda.Instance{Key: k, State: json.RawMessage(`{"text":"` + strings.Repeat("ä", 9000) + `"}`)}}
 	found, err := Compare(long, edda.Cell{Key: k, Instance: &edda.Instance{Key: k, State: json.RawMessage(`{}`)}}, 100)
@@ -45,7 +45,7 @@ func TestALongValueIsCut(t *testing.T) {
 	}
 }
 
-func TestSameLooksAtWhatIsStored(t *testing.T) {
+func TestSameComparesTheStoredBytes(t *testing.T) {
 	k := edda.Key{Saga: "order", Correlation: "O1"}
 	a := edda.Cell{Key: k, Parked: []edda.Entry{}}
 	if same, err := Same(a, edda.Cell{Key: k}); !same || err != nil {

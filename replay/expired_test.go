@@ -57,7 +57,7 @@ func (w *world) paid() {
 
 // The stream of aggregate events is kept for ever, results for a week, instances and history for a
 // month: an instance that ended long ago must not start again.
-func TestWhatRetentionRemovedDoesNotComeBack(t *testing.T) {
+func TestExpiredInstancesAreNotStartedAgain(t *testing.T) {
 	for _, emit := range []string{EmitNone, EmitNew, EmitAll} {
 		w := newWorld(t, paySaga)
 		w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
@@ -80,7 +80,7 @@ func TestWhatRetentionRemovedDoesNotComeBack(t *testing.T) {
 }
 
 // A running instance is not built from streams that have lost its results.
-func TestARunningInstanceKeepsResultsThatNothingElseHas(t *testing.T) {
+func TestAnInstanceWithoutAllItsResultsIsNotBuilt(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
 	w.paid()
@@ -95,7 +95,7 @@ func TestARunningInstanceKeepsResultsThatNothingElseHas(t *testing.T) {
 }
 
 // An event that was dropped because the tenant could park no more is dropped again.
-func TestWhatWasTurnedAwayStaysSo(t *testing.T) {
+func TestRefusedEventsStayRefused(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.stop()
 	w.maxParked = 1
@@ -152,7 +152,7 @@ func TestAReplayThatSendsWaitsForRoom(t *testing.T) {
 
 // A result that was handed over inside the process counts, although its echo is not in the streams
 // yet, up to the position.
-func TestResultsThatNoStreamGaveCountWithoutHistory(t *testing.T) {
+func TestHandedOverResultsAreReplayedWithoutHistory(t *testing.T) {
 	w := newWorld(t, paySaga)
 	w.now = time.Now().UTC() // the engine stamps such a result
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
@@ -182,7 +182,7 @@ func TestResultsThatNoStreamGaveCountWithoutHistory(t *testing.T) {
 
 // The echo of a result may be stored hours later, after timers that were due then. The result
 // still stands where it was applied.
-func TestACopyStandsWhereItsResultWasTaken(t *testing.T) {
+func TestAnEchoIsReplayedAtTheTimeOfItsResult(t *testing.T) {
 	w := newWorld(t, paySaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
 	charge := w.outbox()[0].Work

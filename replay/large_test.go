@@ -114,7 +114,7 @@ func (l *log) past(ev edda.Event) edda.Event {
 
 // A hundred thousand events with timers and operators' commands give the same bytes, and the
 // replay reports progress.
-func TestAHundredThousandEventsComeOutTheSame(t *testing.T) {
+func TestReplayOf100000EventsGivesTheSameBytes(t *testing.T) {
 	w := newWorld(t, orderSaga, watchSaga)
 	begun := time.Now()
 	newLife(w, 7500).until(100_000)

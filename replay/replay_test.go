@@ -52,7 +52,7 @@ func busy(w *world, keys, rounds int) {
 	}
 }
 
-func TestAReplayGivesBackTheSameBytesAndSendsNothing(t *testing.T) {
+func TestReplayGivesTheSameBytesAndSendsNothing(t *testing.T) {
 	w := newWorld(t, orderSaga, watchSaga)
 	busy(w, 40, 40)
 	state, out := w.state(), len(w.outbox())
@@ -81,7 +81,7 @@ func fixed() string {
 	return strings.Replace(text, "event.by * 2", "event.by", 1)
 }
 
-func TestAFixedManifestShowsItsDifferencesAndIsApplied(t *testing.T) {
+func TestReplayAppliesAFixedManifest(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": 3}), w.event("Placed", "O2", map[string]any{"total": 7}))
 	w.swap(fixed())
@@ -119,7 +119,7 @@ func TestAFixedManifestShowsItsDifferencesAndIsApplied(t *testing.T) {
 }
 
 // Without an error, a mistyped stream would look as if there were nothing to do.
-func TestASequenceIsOfAStreamThatWasRead(t *testing.T) {
+func TestReplayRefusesAnUnknownStream(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 1}))
 	for _, q := range []Request{{Stream: "AGREGATE_EVENTS", FromSeq: 1}, {Stream: aggregateEvents}} {
@@ -135,7 +135,7 @@ func TestASequenceIsOfAStreamThatWasRead(t *testing.T) {
 
 // A replay under another version gives a state that a second replay does not change, and the store
 // stays consistent.
-func TestAnotherVersionOfABusySagaIsReplayedToTheSameBytes(t *testing.T) {
+func TestReplayUnderAnotherVersionIsIdempotent(t *testing.T) {
 	w := newWorld(t, orderSaga, watchSaga)
 	busy(w, 25, 25)
 	w.swap(fixed(), watchSaga)
@@ -168,7 +168,7 @@ func (w *world) ids() map[string]int {
 	return out
 }
 
-func TestOnlyNewWorkGoesOutAndOnlyOnce(t *testing.T) {
+func TestEmitNewSendsNewWorkOnce(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Placed", "O2", map[string]any{"total": 7}))
 	w.swap(greets())
@@ -197,7 +197,7 @@ func TestOnlyNewWorkGoesOutAndOnlyOnce(t *testing.T) {
 	w.check()
 }
 
-func TestEmitAllSendsUnderTheSameIdsAndWhatIsSettledSettlesAgain(t *testing.T) {
+func TestEmitAllSendsWorkUnderItsOldIDs(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
 	charge := w.outbox()[0].Work
@@ -219,7 +219,7 @@ func TestEmitAllSendsUnderTheSameIdsAndWhatIsSettledSettlesAgain(t *testing.T) {
 	w.check()
 }
 
-func TestAReplayThatIsKilledGoesOnAndExchangesTheRest(t *testing.T) {
+func TestReplayContinuesAfterAKill(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	for i := range 20 {
 		id := fmt.Sprintf("O%02d", i)
@@ -263,7 +263,7 @@ func TestAReplayThatIsKilledGoesOnAndExchangesTheRest(t *testing.T) {
 	w.check()
 }
 
-func TestLiveEventsGoOnMeanwhileAndAreNotLost(t *testing.T) {
+func TestLiveProcessingContinuesDuringAReplay(t *testing.T) {
 	w := newWorld(t, orderSaga, watchSaga)
 	for i := range 10 {
 		w.give(w.event("Placed", fmt.Sprintf("O%d", i), map[string]any{"total": i}), w.event("Seen", fmt.Sprintf("O%d", i), nil))
@@ -301,7 +301,7 @@ func TestLiveEventsGoOnMeanwhileAndAreNotLost(t *testing.T) {
 	w.sameState(state)
 }
 
-func TestFromASequenceOrATimeOnlyWhatCameLaterIsBuilt(t *testing.T) {
+func TestReplayFromASequenceOrATime(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Placed", "O2", map[string]any{"total": 5}))
 	w.later(time.Hour)
@@ -321,7 +321,7 @@ func TestFromASequenceOrATimeOnlyWhatCameLaterIsBuilt(t *testing.T) {
 }
 
 // Events that came before the saga was loaded are in the streams and in no history.
-func TestEventsThatHistoryDoesNotHaveAreApplied(t *testing.T) {
+func TestEventsWithoutHistoryAreApplied(t *testing.T) {
 	w := newWorld(t, watchSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": 2}), w.event("Dropped", "O2", nil),
 		w.verb(edda.VerbCancel, "O9", "")) // refused when it came
@@ -346,7 +346,7 @@ func TestEventsThatHistoryDoesNotHaveAreApplied(t *testing.T) {
 	w.check()
 }
 
-func TestPoisonThatIsNoneAnyMoreLetsTheKeyGo(t *testing.T) {
+func TestReplayReleasesAKeyWhosePoisonIsFixed(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": nil}), w.event("Noted", "O1", map[string]any{"by": 1}))
 	if dead, _ := w.db.DeadLetters("", 10); len(dead) != 1 {
@@ -377,7 +377,7 @@ func TestPoisonThatIsNoneAnyMoreLetsTheKeyGo(t *testing.T) {
 	w.check()
 }
 
-func TestWhatCannotBeAskedForIsRefused(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	for name, q := range map[string]Request{
 		"no saga": {Tenant: tenant}, "unknown saga": {Saga: "other"}, "emit": {Saga: "order", Emit: "some"},
@@ -413,7 +413,7 @@ func TestExpiredHistoryIsBuiltFromTheStreams(t *testing.T) {
 }
 
 // A version that is not stored any more affects its key only, not the replay.
-func TestAKeyWhoseVersionIsNotKeptStaysAsItIs(t *testing.T) {
+func TestAKeyWithAMissingVersionIsNotChanged(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Closed", "O1", nil))
 	w.swap(fixed())
@@ -446,7 +446,7 @@ func TestTooManyReplaysAreRefused(t *testing.T) {
 	w.ended(last)
 }
 
-func TestOldReplaysAreForgotten(t *testing.T) {
+func TestOldReplaysAreDropped(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	for range maxKept + 5 {
 		w.replay(Request{})
@@ -461,7 +461,7 @@ func TestOldReplaysAreForgotten(t *testing.T) {
 }
 
 // A dry run is not recorded: after a restart only its audit row exists.
-func TestADryRunLeavesOnlyItsAudit(t *testing.T) {
+func TestADryRunStoresOnlyItsAudit(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
 	w.replay(Request{DryRun: true, By: "ann"})
@@ -475,7 +475,7 @@ func TestADryRunLeavesOnlyItsAudit(t *testing.T) {
 
 // A start that was poison is applied again by a later version. The replay must let the earlier
 // version decide about it first.
-func TestAStartThatWasPoisonUnderAnEarlierVersionComesOutTheSame(t *testing.T) {
+func TestAStartThatWasPoisonIsReplayed(t *testing.T) {
 	w := newWorld(t, strings.Replace(orderSaga, "total: =event.total", `total: "=event.total + 0"`, 1))
 	w.give(w.event("Placed", "O1", map[string]any{"total": nil}), w.event("Noted", "O1", map[string]any{"by": 2}))
 	w.give(w.event("Placed", "O2", map[string]any{"total": nil}), w.event("Placed", "O2", map[string]any{"total": 2}))
@@ -493,7 +493,7 @@ func TestAStartThatWasPoisonUnderAnEarlierVersionComesOutTheSame(t *testing.T) {
 
 // A redrive counts as handled also where the event becomes a dead letter again. What it released
 // tells which version decided, and the replay uses that one.
-func TestARedriveThatFailedFailsInAReplayToo(t *testing.T) {
+func TestAFailedRedriveFailsInAReplay(t *testing.T) {
 	first := strings.Replace(orderSaga, "total: =event.total", `total: "=event.total + 0"`, 1)
 	for name, redrive := range map[string]func(*world, string) edda.Event{
 		"of the key": func(w *world, id string) edda.Event { return w.verb(edda.VerbRedrive, id, "") },
@@ -566,7 +566,7 @@ func TestAParkedEventKeepsItsExpiry(t *testing.T) {
 
 // A stop in the middle does not end a replay: the remaining keys are exchanged after the next
 // start.
-func TestAReplayGoesOnAfterAStopInTheMiddle(t *testing.T) {
+func TestReplayContinuesAfterAStop(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	for i := range 5 {
 		id := fmt.Sprintf("O%d", i)
@@ -595,7 +595,7 @@ func TestAReplayGoesOnAfterAStopInTheMiddle(t *testing.T) {
 	}
 }
 
-func TestEachGenerationIsBuiltWithItsOwnVersion(t *testing.T) {
+func TestEachGenerationHasItsOwnVersion(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": 3}), w.event("Closed", "O1", nil))
 	w.swap(orderSaga, fixed())
@@ -610,7 +610,7 @@ func TestEachGenerationIsBuiltWithItsOwnVersion(t *testing.T) {
 	w.sameState(state)
 }
 
-func TestAnInstanceIsNeverRemoved(t *testing.T) {
+func TestReplayNeverRemovesAnInstance(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
 	state := w.state()
@@ -621,7 +621,7 @@ func TestAnInstanceIsNeverRemoved(t *testing.T) {
 	w.sameState(state)
 }
 
-func TestEventsOfTwoStreamsAreAppliedInTheOrderInWhichTheyWereStored(t *testing.T) {
+func TestEventsOfTwoStreamsAreAppliedInStoreOrder(t *testing.T) {
 	w := newWorld(t, watchSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
 	w.later(time.Minute)
@@ -638,7 +638,7 @@ func TestEventsOfTwoStreamsAreAppliedInTheOrderInWhichTheyWereStored(t *testing.
 	w.check()
 }
 
-func TestWhatWasParkedIsNotLeftBesideAnInstance(t *testing.T) {
+func TestParkedEventsAreAppliedByAReplayThatStartsTheInstance(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Noted", "O1", map[string]any{"by": 2}))
 	w.swap(orderSaga, strings.Replace(fixed(), "  Noted: {set", "  Noted: {start: true, set", 1))
@@ -652,7 +652,7 @@ func TestWhatWasParkedIsNotLeftBesideAnInstance(t *testing.T) {
 }
 
 // An event that the old version did not take and the new one does is applied after history.
-func TestANewVersionTakesEventsThatTheOldOneDidNot(t *testing.T) {
+func TestANewVersionGetsEventsThatTheOldOneIgnored(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Gifted", "O1", nil), w.event("Noted", "O1", map[string]any{"by": 2}))
 	w.swap(orderSaga, strings.Replace(fixed(), "  Noted:", "  Gifted: {set: {n: \"=state.n + 1000\"}}\n  Noted:", 1))
@@ -672,7 +672,7 @@ func TestANewVersionTakesEventsThatTheOldOneDidNot(t *testing.T) {
 }
 
 // An event that a command releases may start a generation on a newer version than the command's.
-func TestAReleasedStartBeginsOnTheVersionThatItBeganOnThen(t *testing.T) {
+func TestAReleasedStartKeepsItsVersion(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": nil}), w.event("Placed", "O1", map[string]any{"total": 6}), w.event("Noted", "O1", map[string]any{"by": 3}))
 	w.swap(orderSaga, fixed())
@@ -688,7 +688,7 @@ func TestAReleasedStartBeginsOnTheVersionThatItBeganOnThen(t *testing.T) {
 }
 
 // Versions change in the middle of history; each row keeps its own version.
-func TestABusyLifeOverThreeVersionsComesOutTheSame(t *testing.T) {
+func TestReplayOverThreeVersionsGivesTheSameBytes(t *testing.T) {
 	w := newWorld(t, orderSaga, watchSaga)
 	third := strings.Replace(greets(), "version: 2", "version: 3", 1)
 	busy(w, 40, 15)

@@ -1,3 +1,19 @@
+// Package replay builds the instances of a saga again from their history and the streams, and
+// replaces the stored ones with the result.
+//
+// It promises:
+//
+//   - Live processing continues, also of the replayed saga: a replay exchanges an instance in one
+//     change set, on top of every input it has taken by then, or not at all.
+//   - A replay exchanges nothing before it has built everything: one that cannot be done changes
+//     nothing.
+//   - A replay is a row of the store and continues after a crash. Instances that it has exchanged
+//     come out the same again.
+//   - The same versions on the same history give the same state, to the byte.
+//   - No work goes out unless the request asks for it. Work that has gone out by the records goes
+//     out again only when the request asks for all of it.
+//
+// It refuses to remove an instance, and to build one without the input that started it.
 package replay
 
 import (
@@ -12,6 +28,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.uber.org/zap"
 
 	"edda"
@@ -382,4 +399,32 @@ func fields(r *Report) []zap.Field {
 		zap.String("replay", r.ID), zap.String("tenant", r.Tenant), zap.String("saga", r.Saga), zap.String("emit", r.Emit),
 		zap.Bool("dry_run", r.DryRun), zap.String("by", r.By),
 	}
+}
+
+// metrics have no label but the final state, because replays are few and GET /admin/replay lists
+// them.
+type metrics struct {
+	running prometheus.Gauge
+	ends    *prometheus.CounterVec
+	events  prometheus.Counter
+	sent    prometheus.Counter
+	seconds prometheus.Histogram
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	f := promauto.With(r)
+	return &metrics{
+		running: f.NewGauge(prometheus.GaugeOpts{Name: "edda_replay_running", Help: "1 while a replay runs."}),
+		ends: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_replay_ends_total", Help: "Replays that ended, by how.",
+		}, []string{"state"}),
+		events:  f.NewCounter(prometheus.CounterOpts{Name: "edda_replay_events_total", Help: "Events that replays applied again."}),
+		sent:    f.NewCounter(prometheus.CounterOpts{Name: "edda_replay_sent_total", Help: "Work that replays sent."}),
+		seconds: f.NewHistogram(prometheus.HistogramOpts{Name: "edda_replay_seconds", Help: "How long replays took.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 10)}),
+	}
+}
+
+func (m *metrics) done(r *Report, took time.Duration) {
+	m.ends.WithLabelValues(r.State).Inc()
+	m.seconds.Observe(took.Seconds())
 }

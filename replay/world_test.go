@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -18,6 +19,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/engine/sourcetest"
 	"edda/internal/jsonvalue"
 	"edda/internal/testkit"
 	"edda/manifests"
@@ -619,4 +621,20 @@ func (w *world) check() {
 	if all.Len() > 0 {
 		w.t.Error(all.String())
 	}
+}
+
+func TestFakeLogIsASource(t *testing.T) {
+	sourcetest.Run(t, func(t *testing.T, before []edda.Event, test func(*testing.T, sourcetest.Fixture)) {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLog()
+			put := func(ev edda.Event) edda.Checkpoint {
+				ev = l.publish(ev)
+				return edda.Checkpoint{Stream: ev.Stream, Seq: ev.Seq}
+			}
+			for _, ev := range before {
+				put(ev)
+			}
+			test(t, sourcetest.Fixture{Source: l, Store: put})
+		})
+	})
 }

@@ -21,8 +21,8 @@ import (
 
 const day = 24 * time.Hour
 
-// house is a store with its committer and its sweeper, in a bubble of virtual time.
-type house struct {
+// fixture is a store with its committer and its sweeper, in a bubble of virtual time.
+type fixture struct {
 	*store.DB
 	sweeper *Sweeper
 	metrics *prometheus.Registry
@@ -31,10 +31,10 @@ type house struct {
 	begin   func()       // starts the loop
 }
 
-func build(t *testing.T, settings Settings, test func(h *house)) {
+func withSweeper(t *testing.T, settings Settings, test func(h *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h := &house{metrics: prometheus.NewRegistry()}
+		h := &fixture{metrics: prometheus.NewRegistry()}
 		core, logs := observer.New(zap.InfoLevel)
 		h.logs = logs
 		db, _ := testkit.OpenStore(t, t.TempDir(), store.Options{})
@@ -57,7 +57,7 @@ func build(t *testing.T, settings Settings, test func(h *house)) {
 	})
 }
 
-func (h *house) commit(t *testing.T, c store.Change) {
+func (h *fixture) commit(t *testing.T, c store.Change) {
 	t.Helper()
 	testkit.Commit(t, h.DB, c)
 }
@@ -82,7 +82,7 @@ func everything(id string) store.Change {
 	}
 }
 
-func (h *house) has(t *testing.T, id string) (out []string) {
+func (h *fixture) has(t *testing.T, id string) (out []string) {
 	t.Helper()
 	v, err := h.View()
 	if err != nil {
@@ -110,7 +110,7 @@ func (h *house) has(t *testing.T, id string) (out []string) {
 	return out
 }
 
-func (h *house) expect(t *testing.T, id, when string, want ...string) {
+func (h *fixture) expect(t *testing.T, id, when string, want ...string) {
 	t.Helper()
 	got := h.has(t, id)
 	if len(got) != len(want) {
@@ -136,8 +136,8 @@ func settings() Settings {
 	}
 }
 
-func TestEachKindGoesByItsOwnSetting(t *testing.T) {
-	build(t, settings(), func(h *house) {
+func TestEachKindHasItsOwnRetention(t *testing.T) {
+	withSweeper(t, settings(), func(h *fixture) {
 		h.begin()
 		synctest.Wait()
 		h.commit(t, everything("a"))
@@ -175,7 +175,7 @@ func TestEachKindGoesByItsOwnSetting(t *testing.T) {
 }
 
 func TestZeroKeepsForEver(t *testing.T) {
-	build(t, Settings{Instances: func(string, edda.Status) time.Duration { return 0 }}, func(h *house) {
+	withSweeper(t, Settings{Instances: func(string, edda.Status) time.Duration { return 0 }}, func(h *fixture) {
 		h.begin()
 		h.commit(t, everything("a"))
 		time.Sleep(40 * day)
@@ -184,9 +184,9 @@ func TestZeroKeepsForEver(t *testing.T) {
 	})
 }
 
-// TestAClockThatLeapsAgesNothing sets the date ten years ahead for an hour.
-func TestAClockThatLeapsAgesNothing(t *testing.T) {
-	build(t, settings(), func(h *house) {
+// TestAClockJumpAgesNothing: the date is ten years ahead for an hour.
+func TestAClockJumpAgesNothing(t *testing.T) {
+	withSweeper(t, settings(), func(h *fixture) {
 		h.begin()
 		synctest.Wait()
 		h.commit(t, everything("a"))
@@ -207,9 +207,9 @@ func TestAClockThatLeapsAgesNothing(t *testing.T) {
 	})
 }
 
-// TestALongRestIsCaughtUp opens a store that was closed for ten days.
-func TestALongRestIsCaughtUp(t *testing.T) {
-	build(t, settings(), func(h *house) {
+// TestADowntimeIsCaughtUp: the store was closed for ten days.
+func TestADowntimeIsCaughtUp(t *testing.T) {
+	withSweeper(t, settings(), func(h *fixture) {
 		h.commit(t, everything("a"))
 		h.commit(t, store.Change{Remove: store.Removal{Clock: time.Now()}})
 		time.Sleep(20 * day)
@@ -221,8 +221,8 @@ func TestALongRestIsCaughtUp(t *testing.T) {
 	})
 }
 
-func TestCollectLooksOrRemovesAndSaysTheSame(t *testing.T) {
-	build(t, settings(), func(h *house) {
+func TestCollectReportsTheSameWithAndWithoutDryRun(t *testing.T) {
+	withSweeper(t, settings(), func(h *fixture) {
 		h.commit(t, everything("a"))
 		time.Sleep(20 * day)
 		h.commit(t, everything("b"))
@@ -250,8 +250,8 @@ func TestCollectLooksOrRemovesAndSaysTheSame(t *testing.T) {
 	})
 }
 
-func TestAnOperatorsClockIsDoubtedToo(t *testing.T) {
-	build(t, settings(), func(h *house) {
+func TestCollectRefusesAClockFarAhead(t *testing.T) {
+	withSweeper(t, settings(), func(h *fixture) {
 		h.commit(t, everything("a"))
 		time.Sleep(MaxTrust + time.Hour)
 		_, err := h.sweeper.Collect(context.Background(), Request{})
@@ -266,8 +266,8 @@ func TestAnOperatorsClockIsDoubtedToo(t *testing.T) {
 	})
 }
 
-func TestTextsThatNothingNeedsGoAfterTheirTime(t *testing.T) {
-	build(t, Settings{Manifests: 4 * day}, func(h *house) {
+func TestUnneededManifestsExpire(t *testing.T) {
+	withSweeper(t, Settings{Manifests: 4 * day}, func(h *fixture) {
 		for i := range 2 {
 			h.commit(t, store.Change{Manifests: []edda.Manifest{{Saga: "order", Version: i + 1, Hash: "h", Text: "saga: order", Loaded: time.Now()}}})
 		}

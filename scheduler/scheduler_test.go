@@ -217,7 +217,7 @@ func TestARowIsHandedOverAtItsTime(t *testing.T) {
 	})
 }
 
-func TestRowsThatComeDueAllTheTimeAreHandedOverTogether(t *testing.T) {
+func TestFrequentRowsAreHandedOverTogether(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const n = 1000
 		begin := time.Now().Add(time.Second)
@@ -269,14 +269,15 @@ func TestRowsComeInDueOrderAfterDowntime(t *testing.T) {
 	})
 }
 
-// The engine refuses a larger page for good; then no timer would fire any more.
-func TestTheEngineTakesAPage(t *testing.T) {
+// TestTheEngineAcceptsAPage: the engine refuses a larger page for good, and no timer would fire any
+// more.
+func TestTheEngineAcceptsAPage(t *testing.T) {
 	if page > engine.MaxRows {
 		t.Errorf("a page has %d rows, the engine takes %d", page, engine.MaxRows)
 	}
 }
 
-func TestARowThatWaitsIsNotHandedOverAgain(t *testing.T) {
+func TestARowInProgressIsNotHandedOverAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		release := w.engine.block()
 		w.arm(due("a", time.Now()))
@@ -295,9 +296,9 @@ func TestARowThatWaitsIsNotHandedOverAgain(t *testing.T) {
 	})
 }
 
-// TestTimersOfASagaThatIsBehindAreNoTimersOfOthers: the scheduler passes over them and looks for
+// TestTimersOfASagaThatIsBehindDoNotDelayOthers: the scheduler passes over them and looks for
 // them again, with pauses.
-func TestTimersOfASagaThatIsBehindAreNoTimersOfOthers(t *testing.T) {
+func TestTimersOfASagaThatIsBehindDoNotDelayOthers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		waits := due("waits", time.Now())
 		w.engine.waitsFor(waits.Key, true)
@@ -319,7 +320,7 @@ func TestTimersOfASagaThatIsBehindAreNoTimersOfOthers(t *testing.T) {
 	})
 }
 
-func TestIdleIsQuiet(t *testing.T) {
+func TestAnIdleSchedulerRarelyLooks(t *testing.T) {
 	inWorld(t, func(w *world) {
 		looks := w.engine.lookCount()
 		time.Sleep(time.Minute)
@@ -329,7 +330,7 @@ func TestIdleIsQuiet(t *testing.T) {
 	})
 }
 
-func TestAFailureIsTriedAgainAndLoggedOnce(t *testing.T) {
+func TestAFailureIsRetriedAndLoggedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.engine.set(errors.New("not now"))
 		w.arm(due("a", time.Now()))
@@ -349,7 +350,7 @@ func TestAFailureIsTriedAgainAndLoggedOnce(t *testing.T) {
 	})
 }
 
-func TestItEndsWhenTheEngineTakesNoMore(t *testing.T) {
+func TestRunEndsWhenTheEngineStops(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.engine.set(edda.Classify(edda.Permanent, "draining"))
 		w.arm(due("a", time.Now()))
@@ -424,7 +425,7 @@ func TestCatchupAfterDowntime(t *testing.T) {
 	}
 }
 
-func TestAStartThatFailedIsTriedAgain(t *testing.T) {
+func TestAFailedStartIsRetried(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.scheduler.Swap(&every{time.Hour, spec("last", "acme")})
 		time.Sleep(time.Minute)
@@ -456,7 +457,7 @@ func TestMissedDueTimesAreBounded(t *testing.T) {
 	}
 }
 
-func TestTooManyMissedDueTimesAreGivenUp(t *testing.T) {
+func TestTooManyMissedDueTimesAreSkipped(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.sagas.period, w.sagas.specs = time.Second, spec("last", "acme")
 		w.start()

@@ -40,8 +40,8 @@ func TestACommitSendsTheRowsThatItAdds(t *testing.T) {
 	}
 }
 
-// TestARelayThatIsBehindIsTold shows that the rows which find no room are known to be missed.
-func TestARelayThatIsBehindIsTold(t *testing.T) {
+// TestAddedReportsMissedRows: rows that do not fit the channel count as missed.
+func TestAddedReportsMissedRows(t *testing.T) {
 	db := open(t, t.TempDir(), Options{noSync: true})
 	defer db.stop()
 	for range addedCommits + 1 {
@@ -61,7 +61,7 @@ func TestARelayThatIsBehindIsTold(t *testing.T) {
 	same(t, "missed", (<-db.Added()).Missed, false)
 }
 
-func TestLargeRowsAreNotKeptForTheRelay(t *testing.T) {
+func TestAddedIsBoundedInBytes(t *testing.T) {
 	db := open(t, t.TempDir(), Options{noSync: true})
 	defer db.stop()
 	db.commit(t, outgoing(3, addedBytes/2))
@@ -70,8 +70,7 @@ func TestLargeRowsAreNotKeptForTheRelay(t *testing.T) {
 	same(t, "rows", len(got.Rows), 0)
 }
 
-// TestAnEffectThatIsSettledAtOnceIsNotSent has the effect and its result in one change.
-func TestAnEffectThatIsSettledAtOnceIsNotSent(t *testing.T) {
+func TestAnEffectSettledInItsOwnChangeIsNotAdded(t *testing.T) {
 	db := open(t, t.TempDir(), Options{noSync: true})
 	defer db.stop()
 	step := working("1", 1, "c1")

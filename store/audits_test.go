@@ -45,9 +45,9 @@ func verbsOf(audits []Audit) (verbs []string) {
 	return verbs
 }
 
-// TestTheAuditGoesOnBehindManyActsOfOthers in pages that pass over no more than
-// their share, each from where the one before ended.
-func TestTheAuditGoesOnBehindManyActsOfOthers(t *testing.T) {
+// TestTheAuditPagesOverActsOfOtherTenants: each page passes a bounded number of acts and starts
+// where the last one ended.
+func TestTheAuditPagesOverActsOfOtherTenants(t *testing.T) {
 	db := open(t, t.TempDir(), Options{noSync: true})
 	act := func(tenant, verb string) Audit { return Audit{Verb: verb, Key: edda.Key{Tenant: tenant}} }
 	others := make([]Audit, maxAudits)

@@ -36,7 +36,7 @@ func save(t testing.TB, data []byte) string {
 	return path
 }
 
-func TestBackupIsOneMomentAndComesBackWhole(t *testing.T) {
+func TestBackupIsAConsistentSnapshot(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	for _, c := range formatChanges() {
 		db.commit(t, c)
@@ -69,7 +69,7 @@ func TestBackupIsOneMomentAndComesBackWhole(t *testing.T) {
 	}
 }
 
-func TestRestoreRefusesWhatIsDamaged(t *testing.T) {
+func TestRestoreRefusesADamagedBackup(t *testing.T) {
 	db := open(t, t.TempDir(), Options{plain: true})
 	for _, c := range formatChanges() {
 		db.commit(t, c)
@@ -145,7 +145,7 @@ func TestAFailedRestoreKeepsTheFoldersThatWereThere(t *testing.T) {
 	}
 }
 
-func TestRestoreTakesNoStoreAwayUnasked(t *testing.T) {
+func TestRestoreDoesNotReplaceAStoreUnasked(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	db.commit(t, formatChanges()[0])
@@ -199,8 +199,8 @@ func TestRestoreOverAStoreThatWasKilled(t *testing.T) {
 	same(t, "aside", dump(t, old), want)
 }
 
-// TestRestoreTakesACopyWithItsLog, as a snapshot of the file system has both.
-func TestRestoreTakesACopyWithItsLog(t *testing.T) {
+// TestRestoreTakesACopyWithItsWAL: as a snapshot of the file system has both.
+func TestRestoreTakesACopyWithItsWAL(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	for _, c := range formatChanges() {
 		db.commit(t, c)
@@ -230,8 +230,8 @@ func TestRestoreTakesACopyWithItsLog(t *testing.T) {
 	}
 }
 
-// TestARestoreAfterOneThatWasKilled finds a copy beside which the log of another lies.
-func TestARestoreAfterOneThatWasKilled(t *testing.T) {
+// TestARestoreAfterAKilledRestore: it finds a copy beside the WAL of another file.
+func TestARestoreAfterAKilledRestore(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	db.commit(t, formatChanges()[0])
 	file, dir := save(t, backup(t, db)), t.TempDir()
@@ -246,8 +246,9 @@ func TestARestoreAfterOneThatWasKilled(t *testing.T) {
 	same(t, "in place", must(open(t, dir, Options{}).Meta()).Commit, uint64(1))
 }
 
-// TestNobodyOpensWhatIsRestoredBeforeTheOldLogIsGone: it would begin one of the same name.
-func TestNobodyOpensWhatIsRestoredBeforeTheOldLogIsGone(t *testing.T) {
+// TestReplaceStoreRefusesAnOpenFile: an opened file could create a WAL under the name of the old
+// one.
+func TestReplaceStoreRefusesAnOpenFile(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	db.commit(t, formatChanges()[0])
 	dir := filepath.Dir(crashed(t, db))

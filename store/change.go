@@ -27,7 +27,7 @@ type Change struct {
 	Begun *[]Beginning
 	// Delivered are outbox rows to remove, because they were delivered.
 	Delivered []ulid.ULID
-	// Sent are rows that were sent once more. [DB.Sent] passes them as rows of this commit, too.
+	// Sent are rows that were sent again. [DB.Sent] passes them as rows of this commit, too.
 	Sent []Row
 	// Marks replace those of their streams in [DB.Marks]. A mark at sequence 0 removes it.
 	Marks  []edda.Mark

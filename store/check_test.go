@@ -198,7 +198,7 @@ func misplacedClaim(tx *wal.Tx) error {
 	return hour.Put(format.Texts("c9"), []byte(`{"command_id":"c9","claimed":"2026-03-01T12:00:00Z"}`))
 }
 
-func TestCheckStopsWhenAsked(t *testing.T) {
+func TestCheckEndsWithItsContext(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	db.commit(t, formatChanges()[0])
 	ctx, cancel := context.WithCancel(context.Background())
@@ -208,8 +208,8 @@ func TestCheckStopsWhenAsked(t *testing.T) {
 	}
 }
 
-// TestCheckLooksAtThePages lets the file say that it has a page more.
-func TestCheckLooksAtThePages(t *testing.T) {
+// TestCheckChecksThePages: the file claims one page more.
+func TestCheckChecksThePages(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	db.commit(t, formatChanges()[0])
@@ -232,7 +232,7 @@ func TestCheckLooksAtThePages(t *testing.T) {
 	}
 }
 
-func TestDoctorListsWhatWaitsForNothing(t *testing.T) {
+func TestDoctorListsStalledInstances(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	for _, c := range formatChanges() {
 		db.commit(t, c)
@@ -264,9 +264,9 @@ func TestDoctorListsWhatWaitsForNothing(t *testing.T) {
 	same(t, "all", []any{h.IdleTotal, h.Commit, h.ID}, []any{1, uint64(4), db.ID()})
 }
 
-// TestADamagedPageIsSaid zeroes one page after the other of a good store: it is
-// an error or a finding, or nobody uses the page; never a panic.
-func TestADamagedPageIsSaid(t *testing.T) {
+// TestCheckReportsADamagedPage: each page of a good store is zeroed in turn. That is an error, a
+// finding, or of an unused page, and never a panic.
+func TestCheckReportsADamagedPage(t *testing.T) {
 	good := must(os.ReadFile(formatFile))
 	const page = 4096
 	said := 0
@@ -299,9 +299,8 @@ func TestADamagedPageIsSaid(t *testing.T) {
 	}
 }
 
-// TestDoctorWhileCommitsGoOn: the list of free pages moves on under a snapshot,
-// which is no finding.
-func TestDoctorWhileCommitsGoOn(t *testing.T) {
+// TestDoctorDuringCommits: the free list changes under a snapshot, which is no finding.
+func TestDoctorDuringCommits(t *testing.T) {
 	db := open(t, t.TempDir(), Options{noSync: true})
 	bulky(t, db, 256)
 	ctx, cancel := context.WithCancel(context.Background())

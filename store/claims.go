@@ -46,30 +46,28 @@ func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err 
 	return claim, found && err == nil, err
 }
 
-// claimHours knows the hours in which claims were made, each of which has a bucket, and the
-// latest claims.
+// claimHours has the hours with claims, each of which is a bucket, and the latest claims.
 //
-// The committer adds an hour before its first claim is visible. So a reader that opens its
-// snapshot first, and loads the hours then, has all hours of the snapshot.
+// The committer adds an hour before its first claim is visible. So a reader that opens its snapshot
+// before it loads the hours has all hours of the snapshot.
 type claimHours struct {
 	now    atomic.Pointer[hourSet]
 	recent recentClaims
 }
 
-// hourSet has the buckets in the keyspace of the claims, some of which may have been removed
-// since. It never changes.
+// hourSet is an immutable list of the hour buckets. Some may have been removed since.
 type hourSet struct {
 	hours   []uint32 // sorted
-	strange []byte   // the last key that is no hour; nil: there is none
+	strange []byte   // the last key that is no hour; may be nil
 }
 
-// from are the hours at and after the first.
+// from returns the hours at and after the first.
 func (l *hourSet) from(first uint32) []uint32 {
 	at, _ := slices.BinarySearch(l.hours, first)
 	return l.hours[at:]
 }
 
-// readable is an error where a key after the first hour is no hour.
+// readable returns an error if a later key is no hour.
 func (l *hourSet) readable(first uint32) error {
 	if l.strange == nil || bytes.Compare(l.strange, format.HourKey(first)) < 0 {
 		return nil
@@ -77,7 +75,7 @@ func (l *hourSet) readable(first uint32) error {
 	return fmt.Errorf("%s: %x is no bucket of a day or an hour: %w", format.Claim, l.strange, format.ErrKey)
 }
 
-// add notes the claims of a transaction. The committer calls it before they are visible.
+// add adds the claims of a transaction. The committer calls it before they are visible.
 func (h *claimHours) add(s *staged) {
 	for _, hour := range s.hours {
 		l := *h.now.Load()

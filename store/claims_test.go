@@ -31,7 +31,7 @@ func TestAClaimIsFoundAsSoonAsItIsPublished(t *testing.T) {
 }
 
 // Hours whose claims have expired are not looked through for ever.
-func TestHoursGoWithTheirClaims(t *testing.T) {
+func TestHoursAreRemovedWithTheirClaims(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	claim := func(hour int) edda.Claim {
 		return edda.Claim{Tenant: "acme", CommandID: "c" + time.Duration(hour).String(), Claimed: noon.Add(time.Duration(hour) * time.Hour)}
@@ -57,10 +57,9 @@ func commandAt(at time.Time, n byte) string {
 	return id.String()
 }
 
-// TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp, and every other is: in whatever
-// order they are claimed, also of another time than the claim's, at the next start, and
-// once the claims of their hour have gone.
-func TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp(t *testing.T) {
+// TestACommandLaterThanAllClaimedOnesIsNotLookedUp: and every other one is, in any order of claims,
+// with any time, after a restart, and after the claims of its hour were removed.
+func TestACommandLaterThanAllClaimedOnesIsNotLookedUp(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	claim := func(id string, at time.Time) edda.Claim {
@@ -104,8 +103,8 @@ func TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp(t *testing.T) {
 	check("at the start after that", nil, first, second, later)
 }
 
-// TestClaimsOfAnHourThatWentInTheSameTransaction: the hour is there again.
-func TestClaimsOfAnHourThatWentInTheSameTransaction(t *testing.T) {
+// TestClaimsOfAnHourRemovedInTheSameTransaction: the hour is there again.
+func TestClaimsOfAnHourRemovedInTheSameTransaction(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	claims := func(id string) Change {
 		return Change{Claims: []edda.Claim{{Tenant: "acme", CommandID: id, Effect: "e", Claimed: noon}}}
@@ -127,9 +126,9 @@ func TestClaimsOfAnHourThatWentInTheSameTransaction(t *testing.T) {
 	}
 }
 
-// TestACommandBetweenThoseThatHaveAClaimIsNotLookedUp, where this process has seen all
-// claims of its time; at the next start it is, and so is one whose claim has gone.
-func TestACommandBetweenThoseThatHaveAClaimIsNotLookedUp(t *testing.T) {
+// TestACommandBetweenClaimedOnesIsNotLookedUp: if this process has seen all claims of its time.
+// After a restart it is looked up, and so is one whose claim was removed.
+func TestACommandBetweenClaimedOnesIsNotLookedUp(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	early, claimed, same, later := commandAt(noon, 1), commandAt(noon.Add(time.Second), 2), commandAt(noon.Add(time.Second), 3), commandAt(noon.Add(time.Minute), 4)
@@ -160,9 +159,8 @@ func TestACommandBetweenThoseThatHaveAClaimIsNotLookedUp(t *testing.T) {
 	}
 }
 
-// TestNoClaimIsForgotten: it is known of, or whoever asks is told to look, however many
-// there are and in whatever order they come.
-func TestNoClaimIsForgotten(t *testing.T) {
+// TestEveryClaimIsFound: the set has it, or says to look it up, for any number and order of claims.
+func TestEveryClaimIsFound(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var c recentClaims
 	var all []string

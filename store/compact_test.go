@@ -31,7 +31,7 @@ func bulky(t testing.TB, db *opened, instances int) {
 	db.flush(t)
 }
 
-func TestCompactGivesSpaceBackWhileCommitsGoOn(t *testing.T) {
+func TestCompactFreesSpaceDuringCommits(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	for _, c := range formatChanges() {
@@ -123,7 +123,7 @@ func TestCompactedIsTheSame(t *testing.T) {
 	same(t, "outbox", len(must(db.Outbox(ulid.ULID{}, 10))), 2)
 }
 
-func TestCompactThatIsGivenUpChangesNothing(t *testing.T) {
+func TestACancelledCompactionChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	bulky(t, db, 128)
@@ -139,7 +139,7 @@ func TestCompactThatIsGivenUpChangesNothing(t *testing.T) {
 	db.check(t)
 }
 
-func TestTooMuchMeanwhileEndsACompaction(t *testing.T) {
+func TestTooManyCommitsEndACompaction(t *testing.T) {
 	var l delta
 	l.begin()
 	l.add(format.Stamp{Commit: 1}, []*job{{change: &encoded{size: maxDelta}}})
@@ -206,9 +206,8 @@ func TestCompactMadeASmallFileLarger(t *testing.T) {
 	db.check(t)
 }
 
-// TestACompactedFileNeedsNoLog: whichever moment it is killed at, the file that is there
-// finds its own log, or needs none.
-func TestACompactedFileNeedsNoLog(t *testing.T) {
+// TestACompactedFileNeedsNoWAL: after a kill at any moment the file has its own WAL, or needs none.
+func TestACompactedFileNeedsNoWAL(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	for _, c := range formatChanges() {

@@ -112,8 +112,8 @@ func TestFailedDiskChangesNothingAndHeals(t *testing.T) {
 	db.check(t)
 }
 
-// TestAFoldThatFailsIsSaidOnce, though it is tried each second, and when it works again.
-func TestAFoldThatFailsIsSaidOnce(t *testing.T) {
+// TestAFailedFlushIsLoggedOnce: although it is retried every second. Recovery is logged, too.
+func TestAFailedFlushIsLoggedOnce(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	d := &disk{t: t}
 	db := open(t, t.TempDir(), Options{openFile: d.open, flushAt: 4 << 10, Log: zap.New(core)})
@@ -183,8 +183,8 @@ func TestHealthReturnsByItself(t *testing.T) {
 	eventually(t, func() bool { return db.Healthy() == nil })
 }
 
-// TestAProbeFailedWhatCameInAfterTheDiskHadHealed: it had begun before.
-func TestAProbeFailedWhatCameInAfterTheDiskHadHealed(t *testing.T) {
+// TestAProbeDoesNotFailLaterChanges: the probe had begun before the disk healed.
+func TestAProbeDoesNotFailLaterChanges(t *testing.T) {
 	d := &disk{t: t}
 	idle, err := Open(t.TempDir(), Options{openFile: d.open})
 	if err != nil {
@@ -205,9 +205,9 @@ func TestAProbeFailedWhatCameInAfterTheDiskHadHealed(t *testing.T) {
 	}
 }
 
-// TestWhoHasHeardOfTheFailureMaySubmitAgain at once: what it submits is not
-// counted among what was queued behind the failed commit.
-func TestWhoHasHeardOfTheFailureMaySubmitAgain(t *testing.T) {
+// TestSubmitWorksAfterAReportedFailure: the new change does not count as queued behind the failed
+// commit.
+func TestSubmitWorksAfterAReportedFailure(t *testing.T) {
 	d := &disk{t: t}
 	db := open(t, t.TempDir(), Options{openFile: d.open})
 	spare(t, db)

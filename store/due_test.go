@@ -9,7 +9,7 @@ import (
 	"edda/store/format"
 )
 
-func TestALookBeginsBehindWhatHasFired(t *testing.T) {
+func TestDueStartsAfterFiredRows(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	at := func(i int) Due { return Due{Time: noon.Add(time.Duration(i) * time.Second), Key: key("1")} }
 	first := func(want Due) {
@@ -37,7 +37,7 @@ func TestALookBeginsBehindWhatHasFired(t *testing.T) {
 }
 
 // A look has a snapshot without rows that are committed before it has found its first row.
-func TestARowThatComesDuringALookIsNotHidden(t *testing.T) {
+func TestDueFindsARowCommittedDuringAScan(t *testing.T) {
 	var f dueFront
 	_, arms := f.look()
 	f.armed([]byte("b"))
@@ -53,7 +53,7 @@ func TestARowThatComesDuringALookIsNotHidden(t *testing.T) {
 }
 
 // Rows come at any time, before and behind those there are, while somebody else looks.
-func TestARowIsFoundOnceItIsCommitted(t *testing.T) {
+func TestDueFindsARowAfterItsCommit(t *testing.T) {
 	db := open(t, t.TempDir(), Options{flushAt: 16 << 10})
 	var over atomic.Bool
 	looked := make(chan error)

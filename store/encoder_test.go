@@ -12,9 +12,9 @@ import (
 	"edda"
 )
 
-// TestEncodedChangesWriteWhatPlainChangesWrite holds the rows of an encoder against those of
+// TestEncodedChangesEqualPlainChanges holds the rows of an encoder against those of
 // the same change without one.
-func TestEncodedChangesWriteWhatPlainChangesWrite(t *testing.T) {
+func TestEncodedChangesEqualPlainChanges(t *testing.T) {
 	plain, ahead := open(t, t.TempDir(), Options{}), open(t, t.TempDir(), Options{})
 	defer plain.stop()
 	defer ahead.stop()
@@ -54,7 +54,7 @@ func works(rows []Row) (out []edda.Work) {
 	return out
 }
 
-func TestAnEncodedTransitionThatCannotBeWrittenFailsItsChange(t *testing.T) {
+func TestAnUnwritableTransitionFailsItsChange(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	defer db.stop()
 	var enc Encoder

@@ -10,9 +10,9 @@ import (
 
 var errShut = errors.New("shut")
 
-// TestNothingIsCommittedBehindAShutFence: who commits hears of it and may try again, and
-// the store says why it is not well.
-func TestNothingIsCommittedBehindAShutFence(t *testing.T) {
+// TestNothingIsCommittedWhileTheFenceIsClosed: the caller gets a temporary error, and the store
+// reports why it is unhealthy.
+func TestNothingIsCommittedWhileTheFenceIsClosed(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	db.commit(t, audit("before"))
 	db.Fence(func(context.Context) error { return errShut })

@@ -174,8 +174,8 @@ func served(t *testing.T, data []byte) bool {
 	return all != nil
 }
 
-// TestTheDoctorRefusesAReadOnlyFileSystem: what is to be checked is often a disk that
-// the system made read-only, or a snapshot of one.
+// TestTheDoctorRefusesAReadOnlyFileSystem: the store may be on a disk that the system made read-
+// only, or on a snapshot.
 func TestTheDoctorRefusesAReadOnlyFileSystem(t *testing.T) {
 	for name, files := range map[string]map[string][]byte{"after a kill": killed(t, t.TempDir(), 20), "closed in order": {FileName: soundFile(t)}} {
 		for _, refusal := range []error{syscall.EROFS, syscall.EACCES} {
@@ -244,8 +244,8 @@ func reopened(t *testing.T, files map[string][]byte) (cut string, instances int,
 	return db.CutWAL(), len(list), nil
 }
 
-// TestALogWhoseTailIsCutOffIsDroppedInSilence: commits were rolled back without a word.
-func TestALogWhoseTailIsCutOffIsDroppedInSilence(t *testing.T) {
+// TestATruncatedWALIsReported: commits were rolled back silently.
+func TestATruncatedWALIsReported(t *testing.T) {
 	const commits = 20
 	const name = FileName + "-log-0"
 	files := killed(t, t.TempDir(), commits)

@@ -202,9 +202,9 @@ func expireAll(ctx context.Context, d *DB) {
 	}
 }
 
-// TestAKeyThatNobodyWroteIsAnErrorThatNamesIt where it is met, and a finding of
-// the doctor: no panic, and no row of others lost.
-func TestAKeyThatNobodyWroteIsAnErrorThatNamesIt(t *testing.T) {
+// TestAnUnknownKeyIsAnErrorThatNamesIt: and a finding of the doctor. It causes no panic and hides
+// no other row.
+func TestAnUnknownKeyIsAnErrorThatNamesIt(t *testing.T) {
 	whole, err := os.ReadFile(formatFile)
 	if err != nil {
 		t.Fatal(err)

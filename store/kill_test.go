@@ -17,10 +17,9 @@ import (
 // victim names the folder of the child that is killed.
 const victim = "EDDA_STORE_VICTIM"
 
-// TestKilledProcessKeepsWhatItAnswered kills a child in the middle of its
-// commits, a few times over the same file: every commit that it has told of is
-// there, and none is half there.
-func TestKilledProcessKeepsWhatItAnswered(t *testing.T) {
+// TestCommitsSurviveAKill: a child process is killed during its commits, several times on the same
+// file. Every acknowledged commit is there, and none in part.
+func TestCommitsSurviveAKill(t *testing.T) {
 	if dir := os.Getenv(victim); dir != "" {
 		commitForever(t, dir)
 		return
@@ -45,7 +44,7 @@ func TestKilledProcessKeepsWhatItAnswered(t *testing.T) {
 }
 
 func killAfter(t *testing.T, dir string, commits int) uint64 {
-	return killChildAfter(t, "TestKilledProcessKeepsWhatItAnswered", victim+"="+dir, commits)
+	return killChildAfter(t, "TestCommitsSurviveAKill", victim+"="+dir, commits)
 }
 
 // killChildAfter runs a test as a child until it has told of that many commits,
@@ -95,17 +94,17 @@ func commitForever(t *testing.T, dir string) {
 // upkeeper names the folder of the child that is killed while it compacts.
 const upkeeper = "EDDA_STORE_UPKEEPER"
 
-// TestKilledWhileItCompactsKeepsWhatItAnswered kills a child that commits,
-// removes and compacts all the time, a few times over the same file: whichever of
-// the two files lies there then, it has every commit that was told of.
-func TestKilledWhileItCompactsKeepsWhatItAnswered(t *testing.T) {
+// TestCommitsSurviveAKillDuringACompaction: a child process that commits, removes and compacts is
+// killed several times on the same file. Whichever of the two files is in place has every
+// acknowledged commit.
+func TestCommitsSurviveAKillDuringACompaction(t *testing.T) {
 	if dir := os.Getenv(upkeeper); dir != "" {
 		compactForever(t, dir)
 		return
 	}
 	dir := t.TempDir()
 	for _, after := range []int{3, 30, 77, 150} {
-		told := killChildAfter(t, "TestKilledWhileItCompactsKeepsWhatItAnswered", upkeeper+"="+dir, after)
+		told := killChildAfter(t, "TestCommitsSurviveAKillDuringACompaction", upkeeper+"="+dir, after)
 		db := open(t, dir, Options{})
 		db.check(t)
 		checkIndex(t, db.DB)

@@ -35,8 +35,8 @@ func sameLayouts(t *testing.T, r *rapid.T, all []*opened) {
 	}
 }
 
-// TestALogSurvivesReopening at any length of it, with its checks.
-func TestALogSurvivesReopening(t *testing.T) {
+// TestTheWALSurvivesReopening: at any length.
+func TestTheWALSurvivesReopening(t *testing.T) {
 	dir := t.TempDir()
 	for revision := range uint64(40) {
 		db := open(t, dir, Options{noSync: true, flushAt: 8 << 10})
@@ -50,8 +50,8 @@ func TestALogSurvivesReopening(t *testing.T) {
 	}
 }
 
-// TestAnOlderEddaDoesNotOpenALog: it looks for the format in the bucket itself.
-func TestAnOlderEddaDoesNotOpenALog(t *testing.T) {
+// TestAnOlderEddaDoesNotOpenAWAL: because it reads the format from the bucket itself.
+func TestAnOlderEddaDoesNotOpenAWAL(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	db.commit(t, formatChanges()[0])
@@ -66,8 +66,8 @@ func TestAnOlderEddaDoesNotOpenALog(t *testing.T) {
 	}
 }
 
-// TestADamagedRecordOfTheLogIsSaid by whoever opens the store.
-func TestADamagedRecordOfTheLogIsSaid(t *testing.T) {
+// TestADamagedWALRecordIsReported: when the store opens.
+func TestADamagedWALRecordIsReported(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	for _, c := range formatChanges() {
 		db.commit(t, c)
@@ -101,7 +101,7 @@ func crashed(t testing.TB, db *opened) string {
 	return filepath.Join(dir, FileName)
 }
 
-// TestAStoppedStoreIsOneFile, which can be copied alone.
+// TestAStoppedStoreIsOneFile: which can be copied alone.
 func TestAStoppedStoreIsOneFile(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
@@ -125,10 +125,9 @@ func TestAStoppedStoreIsOneFile(t *testing.T) {
 	}
 }
 
-// TestDeletedRowsAreNotPassedForLong: what is due is looked for from the first row on,
-// and most of those before it were deleted a moment ago. A table is flushed when it has
-// 2048 deleted rows, long before it is full of bytes.
-func TestDeletedRowsAreNotPassedForLong(t *testing.T) {
+// TestTombstonesAreFlushedSoon: a scan of due rows passes the tombstones of fired ones. A memtable
+// is flushed at 2048 tombstones, long before it is full of bytes.
+func TestTombstonesAreFlushedSoon(t *testing.T) {
 	const rows, each, most = 20_000, 64, 2048 + 64
 	db := open(t, t.TempDir(), Options{noSync: true})
 	var c Change

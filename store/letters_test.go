@@ -105,7 +105,7 @@ func TestDeadLettersOfBigEventsWithoutAKeyFillTheStore(t *testing.T) {
 	}
 }
 
-func TestALetterThatIsWrittenAgainCountsTwice(t *testing.T) {
+func TestADeadLetterWrittenAgainIsCountedOnce(t *testing.T) {
 	db := open(t, t.TempDir(), Options{MaxDeadBytes: 3 << 10})
 	for range 5 {
 		db.commit(t, Change{Dead: []edda.DeadLetter{bigLetter("acme", 1)}})
@@ -115,7 +115,7 @@ func TestALetterThatIsWrittenAgainCountsTwice(t *testing.T) {
 	}
 }
 
-func TestAPayloadThatIsNowhereElseIsLeftOut(t *testing.T) {
+func TestThePayloadIsKeptIfItIsNowhereElse(t *testing.T) {
 	db := open(t, t.TempDir(), Options{MaxDeadBytes: 1})
 	for name, change := range map[string]func(*edda.DeadLetter){
 		"no stream":   func(d *edda.DeadLetter) { d.Event.Stream = "" },
@@ -133,7 +133,7 @@ func TestAPayloadThatIsNowhereElseIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestWhatAMessageWasIsCutOfALetterOfAnUnreadableOne(t *testing.T) {
+func TestTheRawMessageOfADeadLetterIsCut(t *testing.T) {
 	db := open(t, t.TempDir(), Options{MaxDeadBytes: 1})
 	d := bigLetter("acme", 1) // whose it is stands in the event alone
 	d.Key, d.Reason, d.Event.Payload, d.Raw = edda.Key{}, edda.DeadUndecodable, nil, bytes.Repeat([]byte("r"), 1000)
@@ -161,7 +161,7 @@ func TestAnEncryptedStoreCountsItsDeadLettersToo(t *testing.T) {
 	}
 }
 
-func TestOneChangeWritesMoreDeadLettersThanThereIsRoomFor(t *testing.T) {
+func TestTheDeadLetterLimitHoldsWithinOneChange(t *testing.T) {
 	const most = 5 << 10
 	db := open(t, t.TempDir(), Options{MaxDeadBytes: most})
 	var all []edda.DeadLetter
@@ -174,8 +174,8 @@ func TestOneChangeWritesMoreDeadLettersThanThereIsRoomFor(t *testing.T) {
 	}
 }
 
-// Whose an unreadable message is stands in its event alone.
-func TestUnreadableMessagesOfOneTenantTakeAnothersRoom(t *testing.T) {
+// TestUnreadableMessagesCountForTheirTenant: their tenant is in the event only.
+func TestUnreadableMessagesCountForTheirTenant(t *testing.T) {
 	db := open(t, t.TempDir(), Options{MaxDeadBytes: 1500})
 	for i, tenant := range []string{"acme", "zeta", "acme"} {
 		d := bigLetter(tenant, i+1)

@@ -9,9 +9,8 @@ import (
 	"edda/store/wal"
 )
 
-// TestMain gives the property tests the same seed in every run; -rapid.seed on
-// the command line gives another. What a committed change gave back is overwritten,
-// so that a test which reads what still leads there fails.
+// TestMain gives the property tests the same seed in every run; -rapid.seed changes it. Memory of
+// committed changes is overwritten, so that a test which still reads it fails.
 func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.seed", "1"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -86,7 +86,7 @@ func (l *library) begin(k string, version int, status edda.Status) {
 	l.commit(l.t, Change{Transitions: []edda.Transition{tr}})
 }
 
-func TestTextsGoThatNothingNeeds(t *testing.T) {
+func TestUnneededManifestsAreRemoved(t *testing.T) {
 	l := newLibrary(t, "order-1-a", "order-2-b", "order-3-c", "bill-1-x")
 	same(t, "at first", l.gc(0), 0)
 	same(t, "marked", l.left(), "bill-1-x order-1-a* order-2-b* order-3-c")
@@ -101,7 +101,7 @@ func TestTextsGoThatNothingNeeds(t *testing.T) {
 	same(t, "the newest stay", l.left(), "bill-1-x order-3-c")
 }
 
-func TestTextsStayWhileSomethingNeedsThem(t *testing.T) {
+func TestNeededManifestsAreNotRemoved(t *testing.T) {
 	l := newLibrary(t, "order-1-a", "order-2-b", "order-3-c")
 	saga := key("x").Saga
 	if saga != "order" {
@@ -122,8 +122,8 @@ func TestTextsStayWhileSomethingNeedsThem(t *testing.T) {
 	same(t, "left", l.left(), "order-3-c")
 }
 
-// TestATextStaysWhereAnInstanceBeganMeanwhile: between the look and the commit.
-func TestATextStaysWhereAnInstanceBeganMeanwhile(t *testing.T) {
+// TestAManifestNeededInTheMeantimeIsNotRemoved: between the look and the commit.
+func TestAManifestNeededInTheMeantimeIsNotRemoved(t *testing.T) {
 	l := newLibrary(t, "order-1-a", "order-2-b", "order-3-c", "order-4-d")
 	look := func(day int) Portion {
 		l.now = noon.Add(time.Duration(day) * eon)
@@ -147,7 +147,7 @@ func TestATextStaysWhereAnInstanceBeganMeanwhile(t *testing.T) {
 	same(t, "they stay", l.left(), "order-1-a order-2-b* order-3-c order-4-d")
 }
 
-// TestTheFirstTextOfAVersionNamesTheOthers, so it stays as long as they do.
+// TestTheFirstTextOfAVersionNamesTheOthers: so it is kept as long as they are.
 func TestTheFirstTextOfAVersionNamesTheOthers(t *testing.T) {
 	l := newLibrary(t, "order-1-a", "order-1-b", "order-1-c")
 	l.gc(0)
@@ -162,7 +162,7 @@ func TestTheFirstTextOfAVersionNamesTheOthers(t *testing.T) {
 	same(t, "the newest", l.left(), "order-2-d")
 }
 
-func TestManyTextsGoInPortions(t *testing.T) {
+func TestManyManifestsAreRemovedInPortions(t *testing.T) {
 	l := newLibrary(t)
 	for i := range 5 * maxGoneTexts {
 		l.commit(t, Change{Manifests: []edda.Manifest{{Saga: "order", Version: i + 1, Hash: "h", Loaded: noon}}})

@@ -8,7 +8,7 @@ import (
 	"edda"
 )
 
-func TestTheSagasThatHaveBegunAreKept(t *testing.T) {
+func TestBegunSagasAreStored(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	if list, known, err := db.Begun(); err != nil || known || len(list) != 0 {
@@ -56,7 +56,7 @@ func TestASagaHasPositionsOfItsOwnOrThoseOfAll(t *testing.T) {
 	db.check(t)
 }
 
-func TestWhatIsDueIsListedWithoutWhatWaits(t *testing.T) {
+func TestDueButSkipsWaitingRows(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	var rows []Due
 	for i := range 10 {
@@ -67,7 +67,7 @@ func TestWhatIsDueIsListedWithoutWhatWaits(t *testing.T) {
 	same(t, "due", []any{got, next, passed, err}, []any{[]Due{rows[1], rows[3], rows[5]}, rows[6].Time, 3, error(nil)})
 }
 
-// TestATenantsBackupHasThePositionsOfAllTenants: in it a saga is as far behind as it was.
+// TestATenantsBackupHasThePositionsOfAllTenants: a saga in it is behind by as much.
 func TestATenantsBackupHasThePositionsOfAllTenants(t *testing.T) {
 	db := ofTwo(t, Options{})
 	db.commit(t, Change{

@@ -81,9 +81,8 @@ func TestOpenRefusesAFileAsFolder(t *testing.T) {
 	}
 }
 
-// TestNoStoreIsBegunBesideTheLogOfAnother: what its file had would be missed only when
-// somebody looked for it.
-func TestNoStoreIsBegunBesideTheLogOfAnother(t *testing.T) {
+// TestOpenCreatesNoStoreBesideAWAL: otherwise the missing store file would be noticed much later.
+func TestOpenCreatesNoStoreBesideAWAL(t *testing.T) {
 	for what, lose := range map[string]func(path string) error{
 		"gone":  os.Remove,
 		"empty": func(path string) error { return os.Truncate(path, 0) },
@@ -109,8 +108,8 @@ func TestNoStoreIsBegunBesideTheLogOfAnother(t *testing.T) {
 	}
 }
 
-// TestOpenFinishesWhatACrashBegan opens a file that the crash left without any keyspace.
-func TestOpenFinishesWhatACrashBegan(t *testing.T) {
+// TestOpenFinishesAnInterruptedCreation: the file has no keyspace.
+func TestOpenFinishesAnInterruptedCreation(t *testing.T) {
 	dir := t.TempDir()
 	file := must(bolt.Open(filepath.Join(dir, FileName), 0o600, nil))
 	if err := file.Close(); err != nil {

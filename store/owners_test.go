@@ -54,7 +54,7 @@ func TestTheOutboxIsCountedBySagaAndTenant(t *testing.T) {
 	same(t, "after a restart", counts(0, edda.WorkEffect, edda.WorkFact), left)
 }
 
-// TestSagasWithoutWorkAreNotCountedForEver though tenants come and go.
+// TestSagasWithoutWorkAreNotCountedForEver: while tenants come and go.
 func TestSagasWithoutWorkAreNotCountedForEver(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	for n := range 3 * keptOwners / 256 {

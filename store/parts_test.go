@@ -35,7 +35,7 @@ func TestAStepWritesOnlyThePartsThatItChanges(t *testing.T) {
 	same(t, "parts of the file", open(t, dir, Options{}).cell(t, key("a")).Parts, want)
 }
 
-func TestThePartsGoWithTheirInstance(t *testing.T) {
+func TestPartsAreRemovedWithTheirInstance(t *testing.T) {
 	clock := noon
 	db := open(t, t.TempDir(), Options{Now: func() time.Time { return clock }})
 	gone := finished(key("gone"), 1, edda.StatusDone)
@@ -58,7 +58,7 @@ func TestThePartsGoWithTheirInstance(t *testing.T) {
 	same(t, "the other's", len(db.cell(t, key("gone on")).Parts), 1)
 }
 
-func TestPartsThatDoNotFitTheirInstanceAreFound(t *testing.T) {
+func TestCheckFindsWrongParts(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	db.commit(t, Change{Transitions: []edda.Transition{parted(key("a"), 1, 2, edda.Part{N: 1, Data: json.RawMessage(`1`)})}})
 	db.commit(t, Change{Transitions: []edda.Transition{{Key: key("b"), Event: event("e9"), Fate: edda.FateDuplicate, Parts: []edda.Part{{N: 1, Data: json.RawMessage(`1`)}}}}})

@@ -11,16 +11,16 @@ import (
 // may be larger, because an event is never split.
 const MaxChange = 512 << 10
 
-// Pipeline is a sequence of changes, each of which builds on those before. Once one fails, all later
-// ones of the pipeline fail, also those whose submitter had not heard of the failure. Then decide
-// again from what is committed, in a new pipeline. It never waits for room in the queue: its owner
-// bounds what is in flight.
+// Pipeline is a sequence of changes that build on each other. After one fails, all later ones of
+// the pipeline fail, also those that were submitted before the failure was known. Then decide again
+// from the committed state, in a new pipeline. Submit does not wait for room in the queue: the
+// owner bounds the changes in flight.
 type Pipeline struct {
 	db  *DB
 	err error // owned by the committer
 }
 
-// Pipeline opens one. It needs no closing.
+// Pipeline returns a new pipeline. It needs no close.
 func (d *DB) Pipeline() *Pipeline { return &Pipeline{db: d} }
 
 // Submit is [DB.Submit] within the pipeline.
@@ -65,7 +65,7 @@ func (d *DB) Commit(ctx context.Context, c Change) error {
 }
 
 // CommitWithin is [DB.Commit] of a change that lingers: it is committed with the next change, or
-// alone when the time is over.
+// alone after the time.
 func (d *DB) CommitWithin(ctx context.Context, c Change, within time.Duration) error {
 	result := make(chan error, 1)
 	if err := d.submit(ctx, c, &job{done: func(err error) { result <- err }, within: within}); err != nil {

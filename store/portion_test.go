@@ -15,8 +15,7 @@ import (
 // that it says the same on every machine. Instances and history have the most of them.
 const maxPortionBytes = 64 << 10
 
-// TestAPortionOfACleanUpWritesLittle whatever it removes, in a store where all
-// there is lies scattered.
+// TestAPortionOfACleanUpWritesLittle: also if its rows are scattered over the store.
 func TestAPortionOfACleanUpWritesLittle(t *testing.T) {
 	clock := noon
 	db := open(t, t.TempDir(), Options{noSync: true, Now: func() time.Time { return clock }})

@@ -43,8 +43,8 @@ func receive[T any](t *testing.T, c <-chan T) (v T) {
 
 func audit(detail string) Change { return Change{Audits: []Audit{{Detail: detail}}} }
 
-// TestOneTransactionTakesWhatWaits also proves that answers come in order.
-func TestOneTransactionTakesWhatWaits(t *testing.T) {
+// TestOneTransactionTakesAllQueuedChanges also proves that answers come in order.
+func TestOneTransactionTakesAllQueuedChanges(t *testing.T) {
 	groups := make(chan int, 10)
 	db, release := gated(t, Options{Observe: func(changes, bytes int, _ time.Duration) {
 		if bytes == 0 && changes > 1 {
@@ -155,7 +155,7 @@ func testFullQueue(t *testing.T, c Change, fits int) {
 	}
 }
 
-func TestStoppingCommitsWhatWasSubmitted(t *testing.T) {
+func TestStopCommitsSubmittedChanges(t *testing.T) {
 	dir := t.TempDir()
 	db := must(Open(dir, Options{}))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -219,8 +219,8 @@ func TestRefusedChanges(t *testing.T) {
 	same(t, "the whole of a large one", len(must(db.Instances(Query{}))), 2)
 }
 
-// TestSizeIsAboutWhatIsWritten keeps the estimate honest: a change is refused by it.
-func TestSizeIsAboutWhatIsWritten(t *testing.T) {
+// TestSizeApproximatesTheWrittenBytes keeps the estimate honest: a change is refused by it.
+func TestSizeApproximatesTheWrittenBytes(t *testing.T) {
 	changes := append(formatChanges(), Change{Transitions: []edda.Transition{working("1", 1, "c1")}})
 	for i, c := range changes {
 		e := must(encodeChange(c, c.Size()))
@@ -230,8 +230,8 @@ func TestSizeIsAboutWhatIsWritten(t *testing.T) {
 	}
 }
 
-// TestSignals shows that a commit wakes those who wait, and only for its own
-// reason. They are woken after the commit's caller, so the bubble waits for that.
+// TestSignals: a commit wakes the waiters for its own reason only. They wake after the committer's
+// caller, so the bubble waits for that.
 func TestSignals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := open(t, t.TempDir(), Options{})
@@ -279,9 +279,9 @@ func TestInABubble(t *testing.T) {
 	})
 }
 
-// TestAPatientChangeGoesWithAnother, or by itself once it has waited; neither a commit
-// that is under way nor one that ends makes one of its own for it.
-func TestAPatientChangeGoesWithAnother(t *testing.T) {
+// TestALingeringChangeJoinsAnother: or is committed alone after its time. Neither a commit in
+// progress nor its end triggers that.
+func TestALingeringChangeJoinsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var groups []int
 		db := open(t, t.TempDir(), Options{Observe: func(changes, _ int, _ time.Duration) { groups = append(groups, changes) }})
@@ -306,9 +306,9 @@ func TestAPatientChangeGoesWithAnother(t *testing.T) {
 	})
 }
 
-// TestAPatientChangeWaitsBehindACommit: what was submitted while one was under way is
-// not committed because that one has ended.
-func TestAPatientChangeWaitsBehindACommit(t *testing.T) {
+// TestALingeringChangeWaitsDuringACommit: a change that was submitted during a commit is not
+// committed at its end.
+func TestALingeringChangeWaitsDuringACommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var groups []int
 		db, release := gated(t, Options{Observe: func(changes, _ int, _ time.Duration) { groups = append(groups, changes) }})
@@ -325,8 +325,8 @@ func TestAPatientChangeWaitsBehindACommit(t *testing.T) {
 	})
 }
 
-// TestNobodyIsPatientAtTheEnd, nor where there is no more room.
-func TestNobodyIsPatientAtTheEnd(t *testing.T) {
+// TestStopCommitsLingeringChanges: and so does a full queue.
+func TestStopCommitsLingeringChanges(t *testing.T) {
 	q := newQueue()
 	push := func(within time.Duration) {
 		if room, err := q.tryPush(&job{change: &encoded{}, within: within}); room != nil || err != nil {

@@ -36,9 +36,8 @@ func TestOutboxOrderSurvivesTheClock(t *testing.T) {
 	db.check(t)
 }
 
-// TestTheCopyOfAResultGoesOutBeforeWhatTheResultSetsOff: what goes out is called, and
-// after the loss of the store only the copy says why.
-func TestTheCopyOfAResultGoesOutBeforeWhatTheResultSetsOff(t *testing.T) {
+// TestTheEchoOfAResultPrecedesItsWork: after the loss of the store only the echo explains the work.
+func TestTheEchoOfAResultPrecedesItsWork(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	db.commit(t, Change{
 		Transitions: []edda.Transition{working("1", 1, "follows")},
@@ -70,8 +69,8 @@ func TestOrderSurvivesAnEmptyOutbox(t *testing.T) {
 	same(t, "rows after", len(rows), 1)
 }
 
-// TestAResultForAnotherInstanceRemovedTheWaitingEffect: the command id in a
-// result is whatever its publisher wrote, be it another tenant.
+// TestAResultForAnotherInstanceRemovedTheWaitingEffect: the command id in a result is the
+// publisher's choice, who may be another tenant.
 func TestAResultForAnotherInstanceRemovedTheWaitingEffect(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	db.commit(t, Change{Transitions: []edda.Transition{working("1", 1, "c1")}})
@@ -120,8 +119,8 @@ func TestEffectEmittedAgain(t *testing.T) {
 	checkIndex(t, db.DB)
 }
 
-// TestStaleRowArmedAnew disarms what a look found stale and arms the same row in
-// a transition: the row is of the transition.
+// TestStaleRowArmedAnew: a change disarms a stale row, and a transition in it arms the row again:
+// the row stays.
 func TestStaleRowArmedAnew(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	row := Due{Time: noon, Key: key("1")}
@@ -231,8 +230,8 @@ func TestDeadLettersPageByID(t *testing.T) {
 	same(t, "none", found || err != nil, false)
 }
 
-// TestViewsDoNotMove reads a snapshot while commits go on.
-func TestViewsDoNotMove(t *testing.T) {
+// TestViewsAreSnapshots reads a snapshot while commits go on.
+func TestViewsAreSnapshots(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	db.commit(t, Change{Transitions: []edda.Transition{step(key("1"), 1)}})
 	v := must(db.View())

@@ -21,7 +21,7 @@ func TestAnIncidentKeepsItsInstance(t *testing.T) {
 }
 
 // There is a store at every moment: a start that found none would begin a new one.
-func TestAStoreThatIsReplacedKeepsAName(t *testing.T) {
+func TestAReplacedStoreKeepsAName(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	id := map[string]string{}
 	for _, d := range []string{dir, other} {

@@ -23,7 +23,7 @@ func FuzzDecodeRow(f *testing.F) {
 
 // The values of a change lie beside one another: who appends to one, as opening
 // an encrypted one does, leaves the next as it is.
-func TestValuesOfOneChangeDoNotTouch(t *testing.T) {
+func TestValuesOfOneChangeShareNoMemory(t *testing.T) {
 	e := valueEncoder{arena: arena{size: 1 << 10}}
 	var all [][]byte
 	for range 40 { // more than there is room for in one piece

@@ -50,7 +50,7 @@ func fillFormat(t *testing.T, db *opened) {
 // payloads are texts of the format's values that only their readers may see.
 var payloads = []string{"12345678901234567", `"ok"`, "no such field", "by hand"}
 
-func TestNothingOfAPayloadIsInTheFile(t *testing.T) {
+func TestAnEncryptedFileContainsNoPayload(t *testing.T) {
 	_, key := keysetFile(t)
 	for name, o := range map[string]Options{"plain": {plain: true}, "sealed": {plain: true, Seal: key}} {
 		dir := t.TempDir()
@@ -127,7 +127,7 @@ func everything(t *testing.T, db *DB) map[string]any {
 	return out
 }
 
-func TestAStoreThatWasPlainStaysReadable(t *testing.T) {
+func TestAPlainStoreStaysReadableWithAKeyset(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	fillFormat(t, db)

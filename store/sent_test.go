@@ -77,7 +77,7 @@ func (s *sending) want(what string, since time.Time, want ...string) {
 	}
 }
 
-func TestWhatWasSentIsFoundThoughItsRowsAreGone(t *testing.T) {
+func TestSentFindsRemovedRows(t *testing.T) {
 	s := newSending(t)
 	var sent []string
 	for range 30 { // some tables' worth
@@ -110,9 +110,8 @@ func TestWhatWasSentIsFoundThoughItsRowsAreGone(t *testing.T) {
 	s.check(t)
 }
 
-// TestWhatWaitedForLongIsFound, too, though what is kept of the log when it was put there
-// is gone since.
-func TestWhatWaitedForLongIsFound(t *testing.T) {
+// TestSentFindsRowsThatWaitedLong: also if the WAL file of their commit is no longer kept.
+func TestSentFindsRowsThatWaitedLong(t *testing.T) {
 	s := newSending(t)
 	late := s.put(edda.WorkFact)
 	s.now = noon.Add(TellAfter + time.Second)
@@ -126,7 +125,7 @@ func TestWhatWaitedForLongIsFound(t *testing.T) {
 	s.want("before", noon, late, late, young)
 }
 
-func TestARestoreForgetsWhatAnotherStoreHasSent(t *testing.T) {
+func TestARestoreHasNoSentRowsOfAnother(t *testing.T) {
 	s := newSending(t)
 	for range 20 {
 		s.put(edda.WorkFact)
@@ -146,7 +145,7 @@ func TestARestoreForgetsWhatAnotherStoreHasSent(t *testing.T) {
 	s.want("by the one that was restored", noon)
 }
 
-func TestANewStoreForgetsWhatAnotherHasSent(t *testing.T) {
+func TestANewStoreHasNoSentRowsOfAnother(t *testing.T) {
 	s := newSending(t)
 	for range 20 {
 		s.put(edda.WorkFact)
@@ -160,8 +159,8 @@ func TestANewStoreForgetsWhatAnotherHasSent(t *testing.T) {
 	s.want("by the new one", noon)
 }
 
-// TestWhatWasSentOnceMoreIsFoundAsOfThen: the power may go again before it is synced.
-func TestWhatWasSentOnceMoreIsFoundAsOfThen(t *testing.T) {
+// TestSentFindsResentRowsAtTheirNewTime: another power cut may follow before they are synced.
+func TestSentFindsResentRowsAtTheirNewTime(t *testing.T) {
 	s := newSending(t)
 	first, second := s.put(edda.WorkFact), s.put(edda.WorkFact)
 	s.send()

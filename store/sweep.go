@@ -349,3 +349,13 @@ func (d *DB) RetentionClock() (t time.Time, kept bool, err error) {
 	})
 	return t, kept, err
 }
+
+// partOf returns the bucket of a day or an hour. Edda writes no other key there; edda doctor
+// reports one, too.
+func partOf(name format.Keyspace, space *wal.Bucket, key []byte) (*wal.Bucket, error) {
+	part := space.Bucket(key)
+	if part == nil || len(key) != format.PartSize {
+		return nil, fmt.Errorf("%s: %x is no bucket of a day or an hour: %w", name, key, format.ErrKey)
+	}
+	return part, nil
+}

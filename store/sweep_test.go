@@ -75,7 +75,7 @@ func TestFinishedInstancesExpireByTheTimeOfTheirCommit(t *testing.T) {
 	same(t, "again", db.sweep(t, KindInstances, before(noon)).Rows, 0)
 }
 
-func TestHeadsGoWithTheirHistory(t *testing.T) {
+func TestHeadsAreRemovedWithTheirHistory(t *testing.T) {
 	clock := noon
 	db := open(t, t.TempDir(), Options{Now: func() time.Time { return clock }})
 	entry := edda.Entry{N: 1, Event: event("e1"), Expires: noon.Add(time.Hour)}
@@ -109,9 +109,9 @@ func TestHeadsGoWithTheirHistory(t *testing.T) {
 	db.check(t)
 }
 
-// TestAnInstanceGoneMeanwhileIsPutBackWhole: the engine had read it before it
-// was removed, and decides on what it read.
-func TestAnInstanceGoneMeanwhileIsPutBackWhole(t *testing.T) {
+// TestAnInstanceRemovedMeanwhileIsWrittenWhole: the engine had read it before its removal, and
+// decides on that state.
+func TestAnInstanceRemovedMeanwhileIsWrittenWhole(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	one := finished(key("1"), 1, edda.StatusDone)
 	one.Instance.Armed, one.Arm = noon.Add(time.Hour), []time.Time{noon.Add(time.Hour)}
@@ -129,8 +129,8 @@ func TestAnInstanceGoneMeanwhileIsPutBackWhole(t *testing.T) {
 	same(t, "due", len(rows), 1)
 }
 
-// TestWhatChangedSinceTheSweepLookedStays covers the gap between look and commit.
-func TestWhatChangedSinceTheSweepLookedStays(t *testing.T) {
+// TestRowsChangedSinceTheSweepAreNotRemoved covers the gap between look and commit.
+func TestRowsChangedSinceTheSweepAreNotRemoved(t *testing.T) {
 	clock := noon
 	db := open(t, t.TempDir(), Options{Now: func() time.Time { return clock }})
 	letter := edda.DeadLetter{ID: "d1", Time: noon.Add(-time.Hour)}
@@ -163,8 +163,8 @@ func TestALateChangeKeepsTheEnd(t *testing.T) {
 	same(t, "rows", db.sweep(t, KindInstances, before(noon.Add(time.Hour))).Rows, 1)
 }
 
-// TestWhatIsOutstandingStays: what holds or waits is no rubbish.
-func TestWhatIsOutstandingStays(t *testing.T) {
+// TestOutstandingRowsAreNotRemoved: held and waiting rows do not expire.
+func TestOutstandingRowsAreNotRemoved(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	waits := finished(key("waits"), 1, edda.StatusDone)
 	waits.Instance.Steps = []edda.Step{{ID: "mail", Kind: edda.StepEffect, Status: edda.StepPending, Late: true}}

@@ -79,7 +79,7 @@ type tenantCopy struct {
 
 	from  *wal.Tx
 	kept  int             // rows of the tenant itself, not of acts on it
-	sagas map[string]bool // of which the tenant has rows
+	sagas map[string]bool // with rows of the tenant
 }
 
 func (x *tenantCopy) snapshot(d *DB) (*Snapshot, error) {

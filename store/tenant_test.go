@@ -207,7 +207,7 @@ func TestEveryKeyspaceIsInTheTestOfATenantsBackup(t *testing.T) {
 }
 
 // What was plain before the keyset came is encrypted in the copy.
-func TestABackupOfATenantEncryptsWhatWasPlain(t *testing.T) {
+func TestABackupOfATenantEncryptsPlainRows(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	for _, c := range ofTenant("acme", mine) {
@@ -221,7 +221,7 @@ func TestABackupOfATenantEncryptsWhatWasPlain(t *testing.T) {
 	}
 }
 
-func TestRestoreOfWhatIsNoFileDoesNotWait(t *testing.T) {
+func TestRestoreOfASpecialFileDoesNotWait(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestRestoreOfWhatIsNoFileDoesNotWait(t *testing.T) {
 	}
 }
 
-func TestABackupOfATenantThatIsNotThereIsNone(t *testing.T) {
+func TestABackupOfAnUnknownTenantFails(t *testing.T) {
 	db := ofTwo(t, Options{})
 	for _, tenant := range []string{"", "nobody", "acm", "*", "acme\x00"} {
 		if s, err := db.SnapshotOf(t.Context(), tenant, nil); !errors.Is(err, edda.Permanent) {
@@ -259,7 +259,7 @@ func TestABackupOfATenantThatIsNotThereIsNone(t *testing.T) {
 	}
 }
 
-// TestABackupOfATenantIsCompressed as the store is that it was taken from.
+// TestABackupOfATenantIsCompressed: like its store.
 func TestABackupOfATenantIsCompressed(t *testing.T) {
 	names := []byte(`"kind":"event","id":"`) // of fields of every event
 	for _, plain := range []bool{true, false} {
@@ -270,8 +270,8 @@ func TestABackupOfATenantIsCompressed(t *testing.T) {
 	}
 }
 
-// TestAStoreKnowsWhatItWasMadeOf, over a backup of a backup.
-func TestAStoreKnowsWhatItWasMadeOf(t *testing.T) {
+// TestAStoreKnowsItsOrigins: through a backup of a backup.
+func TestAStoreKnowsItsOrigins(t *testing.T) {
 	db := ofTwo(t, Options{})
 	restored := func(raw []byte) *opened {
 		dir := t.TempDir()

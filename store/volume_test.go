@@ -13,9 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestADamagedPageEndsTheServingProcess: what reads it fails, says so, and the rest
-// goes on.
-func TestADamagedPageEndsTheServingProcess(t *testing.T) {
+// TestReadsOfADamagedPageFail: other reads continue.
+func TestReadsOfADamagedPageFail(t *testing.T) {
 	good := soundFile(t)
 	r := rand.New(rand.NewPCG(2, uint64(len(good))))
 	noticed := 0
@@ -56,9 +55,9 @@ func TestOneFlippedBitKillsTheDoctor(t *testing.T) {
 	}
 }
 
-// TestEveryElementThatLeadsElsewhereIsFound moves the key of the first element of each
+// TestEveryWrongPageReferenceIsFound moves the key of the first element of each
 // page in use by a gigabyte: so the process died.
-func TestEveryElementThatLeadsElsewhereIsFound(t *testing.T) {
+func TestEveryWrongPageReferenceIsFound(t *testing.T) {
 	good := soundFile(t)
 	if found := pagesWrong(t, good); len(found) > 0 {
 		t.Fatalf("the file was sound: %v", found)
@@ -78,11 +77,10 @@ func TestEveryElementThatLeadsElsewhereIsFound(t *testing.T) {
 	}
 }
 
-// TestTheLogChangesNothingThatIsRead draws changes and commits each to three stores:
-// one whose log nothing is flushed of, one that flushes a little with every commit, and
-// one that flushes all after every commit, which is how a store without a log lies.
-// Everything that can be read is the same, and no check finds anything.
-func TestTheLogChangesNothingThatIsRead(t *testing.T) {
+// TestReadsAreTheSameWithAndWithoutAWAL: changes are committed to three stores: one never flushes,
+// one flushes a little with every commit, and one flushes everything. All reads are the same, and
+// no check finds anything.
+func TestReadsAreTheSameWithAndWithoutAWAL(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		logged := open(t, t.TempDir(), Options{noSync: true})
 		folding := open(t, t.TempDir(), Options{noSync: true, flushAt: 4 << 10})

@@ -16,7 +16,7 @@ func heldBy(k edda.Key, letter string, n uint64, release ...uint64) edda.Transit
 	return tr
 }
 
-func TestWhatLiesAsideIsCountedAndListed(t *testing.T) {
+func TestWaitingRowsAreCountedAndListed(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	at := func(tenant, saga, c string) edda.Key {

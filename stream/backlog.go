@@ -9,14 +9,15 @@ import (
 	"edda/engine"
 )
 
-// backlog is what lay in a stream when this process began to read it. It has echoes, because
-// a store that is older than the stream must apply them. Later echoes are this process's own.
+// backlog is what a stream held when this process began to read it. It includes echoes, because a
+// store that is older than the stream must apply them. Later echoes are of this process's own
+// results.
 type backlog struct {
-	opened bool         // the end was looked for
-	at     time.Time    // when the server was asked for the end, by its clock
-	end    uint64       // the last message that may be meant for the sagas; zero once all are read
-	kept   uint64       // the last of those read that was meant for them
-	late   []edda.Event // results that come before their echoes
+	opened   bool         // the end is known
+	at       time.Time    // server time when the end was read
+	end      uint64       // the last message that may be an input; zero when all are read
+	buffered uint64       // the last buffered message of the backlog
+	late     []edda.Event // results that come before their echoes
 }
 
 // findBacklog finds the end of the backlog before the first consumer is made.
@@ -32,8 +33,8 @@ func (r *reader) findBacklog(ctx context.Context) error {
 	if info.TimeStamp.IsZero() { // an old server does not say
 		b.at = time.Now().UTC()
 	}
-	if read, kept, _ := r.progress(); info.State.LastSeq > read {
-		if b.end, err = r.farthest(ctx, kept); err != nil {
+	if read, buffered, _ := r.progress(); info.State.LastSeq > read {
+		if b.end, err = r.lastMatch(ctx, buffered); err != nil {
 			return fmt.Errorf("find the end of %s: %w", r.name, err)
 		}
 		if b.late, err = r.findLate(ctx, read, b.end); err != nil {
@@ -50,11 +51,11 @@ func (r *reader) findBacklog(ctx context.Context) error {
 	return nil
 }
 
-// noteKept counts an event that was put into the buffer. Its caller holds r.mu.
-func (r *reader) noteKept(seq uint64) {
-	r.kept = seq
+// noteBuffered records an event that was put into the buffer. The caller holds r.mu.
+func (r *reader) noteBuffered(seq uint64) {
+	r.buffered = seq
 	if seq <= r.atStart.end {
-		r.atStart.kept = seq
+		r.atStart.buffered = seq
 	}
 }
 
@@ -64,28 +65,27 @@ func (r *reader) backlog() backlog {
 	return r.atStart
 }
 
-// backlogRead tells whether the whole backlog has been read into the buffer.
+// backlogRead reports whether the whole backlog has been read into the buffer.
 func (r *reader) backlogRead() bool {
 	b := r.backlog()
 	return b.opened && b.end == 0
 }
 
-// endBacklog ends the backlog once all of it is read, and has a consumer made that leaves
-// echoes out. Its caller holds r.mu.
+// endBacklog ends the backlog when all of it is read, and makes a consumer without echoes. The
+// caller holds r.mu.
 func (r *reader) endBacklog() {
-	if b := &r.atStart; b.end > 0 && max(r.read, r.quiet) >= b.end {
+	if b := &r.atStart; b.end > 0 && max(r.read, r.emptyTo) >= b.end {
 		b.end = 0
 		if r.results() {
-			signal(r.again)
+			signal(r.recreate)
 		}
 	}
 }
 
-// backlogHandled tells whether all events that were read of the backlog are handled.
-func (r *reader) backlogHandled() bool { return r.handled(r.backlog().kept) }
+// backlogHandled reports whether all events of the backlog that were read are handled.
+func (r *reader) backlogHandled() bool { return r.handled(r.backlog().buffered) }
 
-// Behind is how many messages of the streams, ours or not, lie between what was read
-// and what was there when Run began.
+// Behind counts the messages between the positions and the ends of the backlogs, inputs or not.
 func (s *Source) Behind() (n uint64) {
 	for _, r := range s.readers {
 		if read, end := r.position(), r.backlog().end; end > read {
@@ -95,12 +95,12 @@ func (s *Source) Behind() (n uint64) {
 	return n
 }
 
-// CaughtUp is closed once everything that lay in the streams when Run began is handled:
-// Take looks at the store's positions until then.
+// CaughtUp returns a channel that is closed when the whole backlog is handled. Take checks the
+// store's positions until then.
 func (s *Source) CaughtUp() <-chan struct{} { return s.caughtUp }
 
-// catchUp closes it, once. Only Take calls it.
-func (s *Source) catchUp() {
+// checkCaughtUp closes caughtUp once. Only Take calls it.
+func (s *Source) checkCaughtUp() {
 	select {
 	case <-s.caughtUp:
 		return
@@ -114,7 +114,7 @@ func (s *Source) catchUp() {
 	close(s.caughtUp)
 }
 
-// opened is the moment up to which every backlog reaches, once all are known.
+// opened returns the time up to which every backlog reaches, when all are known.
 func (s *Source) opened() (at time.Time, known bool) {
 	for i, r := range s.readers {
 		past := r.backlog()
@@ -128,9 +128,8 @@ func (s *Source) opened() (at time.Time, known bool) {
 	return at, true
 }
 
-// fromBacklog takes events of the backlog, merged by stored time over all streams: an event
-// is returned only when no stream can have an earlier one. Over is set at the end of the
-// backlog.
+// fromBacklog takes events of the backlog, merged by store time over all streams. It returns an
+// event only when no stream can have an earlier one. over reports the end of the backlog.
 func (s *Source) fromBacklog(limit int) (got engine.Fetched, over bool) {
 	upto, known := s.opened()
 	if !known {
@@ -138,9 +137,9 @@ func (s *Source) fromBacklog(limit int) (got engine.Fetched, over bool) {
 	}
 	o := ordering{upto: upto, left: limit, queues: make([]storedTimes, len(s.readers), len(s.readers)+1)}
 	for i, r := range s.readers {
-		through := r.backlogRead() // first: then the rest of it is in the buffer
+		read := r.backlogRead() // before peek, so that nothing of the backlog comes after a full peek
 		o.queues[i] = r.buffer.peek(limit, fetchBytes)
-		o.queues[i].whole = o.queues[i].whole && through
+		o.queues[i].complete = o.queues[i].complete && read
 	}
 	o.queues = append(o.queues, s.peekLate(limit))
 	over = o.run()
@@ -152,11 +151,11 @@ func (s *Source) fromBacklog(limit int) (got engine.Fetched, over bool) {
 	return engine.Fetched{Events: merge(queues), Past: true, Lived: s.strict}, over
 }
 
-// storedTimes is when the first events of a buffer were stored.
+// storedTimes are the store times of the first events of a buffer.
 type storedTimes struct {
-	times []time.Time
-	whole bool // nothing of the backlog comes behind them
-	taken int
+	times    []time.Time
+	complete bool // no later event of the backlog follows
+	taken    int
 }
 
 // ordering chooses how many events of each queue come next.
@@ -166,15 +165,15 @@ type ordering struct {
 	queues []storedTimes
 }
 
-// run takes the earliest head again and again, until a queue without a head may get
-// an earlier one. It tells whether the backlog has ended.
+// run takes the earliest head repeatedly, until an empty queue may still get an earlier one. over
+// reports the end of the backlog.
 func (o *ordering) run() (over bool) {
 	for ; o.left > 0; o.left-- {
 		first := -1
 		for i := range o.queues {
 			q := &o.queues[i]
 			if q.taken == len(q.times) {
-				if !q.whole {
+				if !q.complete {
 					return false
 				}
 				continue

@@ -10,20 +10,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
-// result stores the outcome of a command.
+// result publishes the result of a command.
 func (w *world) result(tenant, id string, opts ...jetstream.PublishOpt) {
-	w.t.Helper()
+	w.T.Helper()
 	subject := fmt.Sprintf("tenant.%s.effect_result.charge.%s", tenant, id)
 	body := fmt.Sprintf(`{"tenant_id":%q,"command_id":%q,"effect_name":"charge","result_type":"Succeeded"}`, tenant, id)
-	if _, err := w.js.Publish(w.t.Context(), subject, []byte(body), opts...); err != nil {
-		w.t.Fatal(err)
+	if _, err := w.JS.Publish(w.T.Context(), subject, []byte(body), opts...); err != nil {
+		w.T.Fatal(err)
 	}
 }
 
-// mixed stores events and results in turns, a moment apart.
+// mixed publishes events and results in turns, a millisecond apart.
 func (w *world) mixed(rounds int) {
 	for i := range rounds {
 		w.send("acme", "O1", i)
@@ -33,7 +34,7 @@ func (w *world) mixed(rounds int) {
 	}
 }
 
-// streamsOf are the streams of events, in order.
+// streamsOf returns the stream of each event.
 func streamsOf(events []edda.Event) (out []string) {
 	for _, ev := range events {
 		out = append(out, ev.Stream)
@@ -41,8 +42,8 @@ func streamsOf(events []edda.Event) (out []string) {
 	return out
 }
 
-// fetchPast collects what is of the past.
-func fetchPast(ctx context.Context, t *testing.T, src *Source) (out []edda.Event) {
+// fetchBacklog returns the events of the backlog.
+func fetchBacklog(ctx context.Context, t *testing.T, src *Source) (out []edda.Event) {
 	t.Helper()
 	for {
 		got, err := src.Fetch(ctx, 100, time.Minute)
@@ -59,13 +60,13 @@ func fetchPast(ctx context.Context, t *testing.T, src *Source) (out []edda.Event
 	}
 }
 
-func TestThePastComesInTheOrderInWhichItWasStored(t *testing.T) {
+func TestTheBacklogComesInTheOrderOfStoreTimes(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		const rounds = 700
 		w.mixed(rounds)
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		past := fetchPast(ctx, t, src)
+		past := fetchBacklog(ctx, t, src)
 		if len(past) != 2*rounds {
 			t.Fatalf("%d events of the past", len(past))
 		}
@@ -80,8 +81,7 @@ func TestThePastComesInTheOrderInWhichItWasStored(t *testing.T) {
 	})
 }
 
-// While new events are held, answers pass those before them: they make room.
-func TestWhileEventsAreHeldAnswersPassThemUnlessTheStoreWasRestored(t *testing.T) {
+func TestResultsOvertakeHeldEventsUnlessTheStoreWasRestored(t *testing.T) {
 	for name, restored := range map[string]bool{"restored": true, "down for a while": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
@@ -101,8 +101,8 @@ func TestWhileEventsAreHeldAnswersPassThemUnlessTheStoreWasRestored(t *testing.T
 	}
 }
 
-// The end of the past is known also where its last messages are none of ours.
-func TestASourceHasCaughtUpWhenThePastIsHandled(t *testing.T) {
+// TestASourceHasCaughtUpWhenTheBacklogIsHandled: also if its last messages are of other tenants.
+func TestASourceHasCaughtUpWhenTheBacklogIsHandled(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.mixed(2)
 		w.send("other", "O1", 1)
@@ -110,7 +110,7 @@ func TestASourceHasCaughtUpWhenThePastIsHandled(t *testing.T) {
 		var store positions
 		src, stop := w.open(ctx, nil, SourceOptions{Tenants: wire.Tenants{"a*"}, Committed: store.committed})
 		defer stop()
-		past := fetchPast(ctx, t, src)
+		past := fetchBacklog(ctx, t, src)
 		if len(past) != 4 || src.Behind() != 0 {
 			t.Fatalf("%d events of the past, and %d messages are left", len(past), src.Behind())
 		}
@@ -118,19 +118,19 @@ func TestASourceHasCaughtUpWhenThePastIsHandled(t *testing.T) {
 			ev := past[2+i]
 			store.commit(ev.Stream, ev.Seq)
 			none(ctx, t, src, time.Second)
-			if got := closed(src.CaughtUp()); got != want {
+			if got := testkit.Closed(src.CaughtUp()); got != want {
 				t.Errorf("after %s %d: caught up is %t", ev.Stream, ev.Seq, got)
 			}
 		}
 	})
 }
 
-func TestASourceWithoutAPastHasCaughtUp(t *testing.T) {
+func TestASourceWithoutABacklogHasCaughtUp(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		none(ctx, t, src, time.Minute)
-		if !closed(src.CaughtUp()) {
+		if !testkit.Closed(src.CaughtUp()) {
 			t.Error("it has not caught up")
 		}
 		w.mixed(1)
@@ -138,31 +138,21 @@ func TestASourceWithoutAPastHasCaughtUp(t *testing.T) {
 	})
 }
 
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead: copies of results that were taken
-// at once are most of what comes.
-func TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead(t *testing.T) {
+// TestOtherMessagesDoNotWakeTheEngineAfterTheBacklog: echoes are most of what a stream gets.
+func TestOtherMessagesDoNotWakeTheEngineAfterTheBacklog(t *testing.T) {
 	wake := make(chan struct{}, 1)
 	r := &reader{wake: wake, atStart: backlog{opened: true, end: 2}}
 	for i, step := range []struct {
 		do    func()
 		wakes bool
 	}{
-		{func() { r.moveTo(1, time.Time{}, false) }, true},
-		{func() { r.moveTo(2, time.Time{}, false) }, true}, // the end of it
-		{func() { r.moveTo(3, time.Time{}, false) }, false},
-		{func() { r.moveTo(4, time.Time{}, true) }, true},
-		{func() { r.quietTo(9) }, false},
-		{func() { r.atStart.end = 12; r.quietTo(12) }, true},
-		{func() { r.quietTo(13) }, false},
+		{func() { r.advance(1, time.Time{}, false) }, true},
+		{func() { r.advance(2, time.Time{}, false) }, true}, // the end of it
+		{func() { r.advance(3, time.Time{}, false) }, false},
+		{func() { r.advance(4, time.Time{}, true) }, true},
+		{func() { r.noteEmpty(9) }, false},
+		{func() { r.atStart.end = 12; r.noteEmpty(12) }, true},
+		{func() { r.noteEmpty(13) }, false},
 	} {
 		step.do()
 		if got := len(wake) == 1; got != step.wakes {
@@ -175,9 +165,9 @@ func TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead(t *testing.T) {
 	}
 }
 
-// TestNoReaderIsAskedOnceTheSourceHasCaughtUp: it is looked at with every batch.
-func TestNoReaderIsAskedOnceTheSourceHasCaughtUp(t *testing.T) {
+// TestNoReaderIsAskedAfterCatchingUp: the check runs with every batch.
+func TestNoReaderIsAskedAfterCatchingUp(t *testing.T) {
 	s := &Source{readers: []*reader{nil}, caughtUp: make(chan struct{})}
 	close(s.caughtUp)
-	s.catchUp()
+	s.checkCaughtUp()
 }

@@ -14,49 +14,50 @@ import (
 
 	"edda"
 	"edda/internal/backoff"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
-// What a message of a stream is to the source.
+// The kinds of messages of a stream.
 const (
-	ours    = iota
-	foreign // delivered, and not meant for the sagas
-	unseen  // the filters leave it out
-	gone    // it was there when the end was looked for, and is not delivered
+	relevant = iota
+	foreign  // delivered, but no input
+	filtered // filtered out
+	deleted  // in the stream when the end was read, and deleted before its delivery
 	kinds
 )
 
-// drop is one message of a stream.
-type drop struct {
+// message is one message of a stream.
+type message struct {
 	kind  int
 	event edda.Event
-	delay time.Duration // until the reader has it, after the one before
+	delay time.Duration // from the message before to this delivery
 }
 
-// river is a stream as its reader meets it.
-type river struct {
-	messages []drop
-	looked   int           // how many there were when the end was looked for
-	at       time.Time     // when that was
-	opens    time.Duration // how long the reader takes until then
+// fakeStream is a stream as its reader sees it.
+type fakeStream struct {
+	messages []message
+	atEnd    int           // messages when the end was read
+	at       time.Time     // when the end was read
+	opens    time.Duration // how long the reader takes to read the end
 }
 
-// end is the last message that the filters let through when the end was looked for.
-func (v *river) end() (seq uint64) {
-	for _, m := range v.messages[:v.looked] {
-		if m.kind != unseen {
+// end returns the last message that matched the filters when the end was read.
+func (v *fakeStream) end() (seq uint64) {
+	for _, m := range v.messages[:v.atEnd] {
+		if m.kind != filtered {
 			seq = m.event.Seq
 		}
 	}
 	return seq
 }
 
-// wanted are the events that are to come, and which of them are of the past.
-func (v *river) wanted(upto time.Time) (past, later []edda.Event) {
+// wanted returns the expected events of the backlog, and the later ones.
+func (v *fakeStream) wanted(upto time.Time) (past, later []edda.Event) {
 	for i, m := range v.messages {
 		switch {
-		case m.kind != ours:
-		case i < v.looked && !m.event.Time.After(upto):
+		case m.kind != relevant:
+		case i < v.atEnd && !m.event.Time.After(upto):
 			past = append(past, m.event)
 		default:
 			later = append(later, m.event)
@@ -75,56 +76,57 @@ var (
 	})
 )
 
-// drawRivers stores messages at random in three streams, on one clock, and looks for
-// the end of each at some moment.
-func drawRivers(t *rapid.T) []*river {
-	rivers := []*river{{}, {}, {}}
+// drawStreams stores random messages in three streams on one clock, and reads the end of each at
+// some time.
+func drawStreams(t *rapid.T) []*fakeStream {
+	streams := []*fakeStream{{}, {}, {}}
 	clock := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	ends := rapid.SliceOfN(rapid.IntRange(0, 60), len(rivers), len(rivers)).Draw(t, "ends")
+	ends := rapid.SliceOfN(rapid.IntRange(0, 60), len(streams), len(streams)).Draw(t, "ends")
 	for n := range rapid.IntRange(0, 60).Draw(t, "messages") + 1 {
-		for i, v := range rivers {
+		for i, v := range streams {
 			if v.at.IsZero() && n >= ends[i] {
-				v.look(clock)
+				v.readEnd(clock)
 			}
 		}
 		clock = clock.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "gap")))
-		i := rapid.IntRange(0, len(rivers)-1).Draw(t, "stream")
-		rivers[i].store(i, someKind.Draw(t, "kind"), &clock, someDelay.Draw(t, "delay"))
+		i := rapid.IntRange(0, len(streams)-1).Draw(t, "stream")
+		streams[i].store(i, someKind.Draw(t, "kind"), &clock, someDelay.Draw(t, "delay"))
 	}
-	for _, v := range rivers {
+	for _, v := range streams {
 		if v.at.IsZero() {
-			v.look(clock)
+			v.readEnd(clock)
 		}
 		v.opens = someDelay.Draw(t, "opens")
 	}
-	return rivers
+	return streams
 }
 
-func (v *river) look(at time.Time) { v.looked, v.at = len(v.messages), at }
+func (v *fakeStream) readEnd(at time.Time) { v.atEnd, v.at = len(v.messages), at }
 
-// store stores one more. What comes after the look is delivered, and is later than it.
-func (v *river) store(stream, kind int, clock *time.Time, delay time.Duration) {
+// store appends a message. Messages after the read of the end are delivered, and have a later store
+// time.
+func (v *fakeStream) store(stream, kind int, clock *time.Time, delay time.Duration) {
 	if !v.at.IsZero() {
-		kind %= gone
+		kind %= deleted
 		if clock.Equal(v.at) {
 			*clock = clock.Add(1)
 		}
 	}
 	seq := uint64(len(v.messages) + 1)
-	v.messages = append(v.messages, drop{kind: kind, delay: delay, event: edda.Event{
+	v.messages = append(v.messages, message{kind: kind, delay: delay, event: edda.Event{
 		ID: fmt.Sprintf("%d-%d", stream, seq), Stream: fmt.Sprint(stream), Seq: seq, Time: *clock,
 	}})
 }
 
-// flow reads it as a reader does.
-func (v *river) flow(ctx context.Context, r *reader) error {
+// flow feeds the reader.
+func (v *fakeStream) feed(ctx context.Context, r *reader) error {
 	_ = backoff.Wait(ctx, v.opens)
 	r.mu.Lock()
 	r.atStart = backlog{opened: true, at: v.at, end: v.end()}
 	r.mu.Unlock()
 	signal(r.wake)
 	for _, m := range v.messages {
-		if m.kind == unseen || m.kind == gone {
+		if m.kind == filtered || m.kind == deleted {
 			continue
 		}
 		_ = backoff.Wait(ctx, m.delay)
@@ -132,22 +134,22 @@ func (v *river) flow(ctx context.Context, r *reader) error {
 			return err
 		}
 	}
-	if r.position() < v.end() { // a look at the ends finds that nothing more comes
+	if r.position() < v.end() { // a call of Ends finds that nothing more comes
 		_ = backoff.Wait(ctx, time.Second)
-		r.quietTo(uint64(len(v.messages)))
+		r.noteEmpty(uint64(len(v.messages)))
 	}
 	return nil
 }
 
-func (v *river) deliver(ctx context.Context, r *reader, m drop) error {
+func (v *fakeStream) deliver(ctx context.Context, r *reader, m message) error {
 	if m.kind == foreign {
-		r.moveTo(m.event.Seq, m.event.Time, false)
+		r.advance(m.event.Seq, m.event.Time, false)
 		return nil
 	}
-	return r.keep(ctx, m.event)
+	return r.enqueue(ctx, m.event)
 }
 
-// sourceOf is a source whose readers are to be fed.
+// sourceOf returns a source whose readers the test feeds.
 func sourceOf(n int) *Source {
 	s := &Source{wake: make(chan struct{}, 1), catchingUp: true, caughtUp: make(chan struct{})}
 	for i := range n {
@@ -159,32 +161,32 @@ func sourceOf(n int) *Source {
 	return s
 }
 
-// TestThePastIsSortedCompleteAndEnds feeds a source from streams of any kind, at any
-// pace: empty and quiet ones, with messages that are gone or none of ours.
-func TestThePastIsSortedCompleteAndEnds(t *testing.T) {
+// TestTheBacklogIsSortedCompleteAndEnds: streams of any kind at any pace: empty and quiet ones,
+// with deleted messages and messages that are no inputs.
+func TestTheBacklogIsSortedCompleteAndEnds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		rivers := drawRivers(rt)
+		streams := drawStreams(rt)
 		most := rapid.IntRange(1, 9).Draw(rt, "most")
 		pause := someDelay.Draw(rt, "pause")
 		var past, later []edda.Event
 		var problem error
 		synctest.Test(t, func(t *testing.T) {
-			past, later, problem = drain(t.Context(), rivers, most, pause)
+			past, later, problem = drain(t.Context(), streams, most, pause)
 		})
 		if problem != nil {
 			rt.Fatal(problem)
 		}
-		judgePast(rt, rivers, past, later)
+		checkEvents(rt, streams, past, later)
 	})
 }
 
-// drain fetches until nothing comes any more.
-func drain(ctx context.Context, rivers []*river, most int, pause time.Duration) (past, later []edda.Event, err error) {
-	s := sourceOf(len(rivers))
-	var flowing sync.WaitGroup
-	defer flowing.Wait()
-	for i, v := range rivers {
-		flowing.Go(func() { _ = v.flow(ctx, s.readers[i]) }) // it has a buffer of its own
+// drain fetches until nothing more comes.
+func drain(ctx context.Context, streams []*fakeStream, most int, pause time.Duration) (past, later []edda.Event, err error) {
+	s := sourceOf(len(streams))
+	var feeding sync.WaitGroup
+	defer feeding.Wait()
+	for i, v := range streams {
+		feeding.Go(func() { _ = v.feed(ctx, s.readers[i]) }) // each reader has a buffer of its own
 	}
 	for {
 		got, err := s.Fetch(ctx, most, time.Hour)
@@ -192,7 +194,7 @@ func drain(ctx context.Context, rivers []*river, most int, pause time.Duration) 
 		case err != nil:
 			return nil, nil, err
 		case len(got.Events) == 0:
-			return past, later, s.ended(rivers)
+			return past, later, s.ended(streams)
 		case len(got.Events) > most:
 			return nil, nil, fmt.Errorf("%d events of at most %d", len(got.Events), most)
 		case got.Past && len(later) > 0:
@@ -206,38 +208,38 @@ func drain(ctx context.Context, rivers []*river, most int, pause time.Duration) 
 	}
 }
 
-// ended is an error where the past has not, although all of it is handled, or has
-// although some is not.
-func (s *Source) ended(rivers []*river) error {
+// ended returns an error if the backlog has not ended although all of it is handled, or has ended
+// before.
+func (s *Source) ended(streams []*fakeStream) error {
 	var store positions
-	for i, v := range rivers {
-		last := v.lastOurs()
-		if last > 0 && closed(s.CaughtUp()) {
+	for i, v := range streams {
+		last := v.lastInput()
+		if last > 0 && testkit.Closed(s.CaughtUp()) {
 			return fmt.Errorf("it has caught up before stream %d was handled", i)
 		}
 		store.commit(s.readers[i].name, last)
 		s.readers[i].committed = store.committed
-		s.catchUp()
+		s.checkCaughtUp()
 	}
-	if !closed(s.CaughtUp()) || s.catchingUp {
-		return fmt.Errorf("the past has no end: caught up is %t, of the past %t", closed(s.CaughtUp()), s.catchingUp)
+	if !testkit.Closed(s.CaughtUp()) || s.catchingUp {
+		return fmt.Errorf("the past has no end: caught up is %t, of the past %t", testkit.Closed(s.CaughtUp()), s.catchingUp)
 	}
 	return nil
 }
 
-// lastOurs is the last event that was there when the end was looked for.
-func (v *river) lastOurs() (seq uint64) {
-	for _, m := range v.messages[:v.looked] {
-		if m.kind == ours {
+// lastInput returns the last input of the backlog.
+func (v *fakeStream) lastInput() (seq uint64) {
+	for _, m := range v.messages[:v.atEnd] {
+		if m.kind == relevant {
 			seq = m.event.Seq
 		}
 	}
 	return seq
 }
 
-func judgePast(t *rapid.T, rivers []*river, past, later []edda.Event) {
-	upto := rivers[0].at
-	for _, v := range rivers {
+func checkEvents(t *rapid.T, streams []*fakeStream, past, later []edda.Event) {
+	upto := streams[0].at
+	for _, v := range streams {
 		if v.at.Before(upto) {
 			upto = v.at
 		}
@@ -245,7 +247,7 @@ func judgePast(t *rapid.T, rivers []*river, past, later []edda.Event) {
 	if !slices.IsSortedFunc(past, func(a, b edda.Event) int { return a.Time.Compare(b.Time) }) {
 		t.Errorf("the past is not in order: %v", idsOf(past))
 	}
-	for i, v := range rivers {
+	for i, v := range streams {
 		wantPast, wantLater := v.wanted(upto)
 		if got, want := idsOf(of(past, i)), idsOf(wantPast); !slices.Equal(got, want) {
 			t.Errorf("of the past of stream %d came %v, want %v", i, got, want)
@@ -256,7 +258,7 @@ func judgePast(t *rapid.T, rivers []*river, past, later []edda.Event) {
 	}
 }
 
-// of are the events of one stream.
+// of returns the events of one stream.
 func of(events []edda.Event, stream int) (out []edda.Event) {
 	for _, ev := range events {
 		if ev.Stream == fmt.Sprint(stream) {

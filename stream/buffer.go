@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// bufferEvents bounds the decoded events that wait for the engine, per
-	// stream: two of its largest batches, so that it never waits for the network.
+	// bufferEvents bounds the decoded events of one stream that wait for the engine. It is two of
+	// the engine's largest batches, so that the engine never waits for the network.
 	bufferEvents = 2048
-	// bufferBytes bounds their size; one event always fits.
+	// bufferBytes bounds their payloads. One event always fits.
 	bufferBytes = 16 << 20
 )
 
-// buffer holds one stream's decoded events. One reader puts, one fetcher takes.
+// buffer holds the decoded events of one stream, for one producer and one consumer.
 type buffer struct {
-	room chan struct{} // capacity 1: something was taken
+	room chan struct{} // capacity 1: take has made room
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []edda.Event
 	bytes  int
 }
 
 func newBuffer() *buffer { return &buffer{room: make(chan struct{}, 1)} }
 
-// put adds an event, waiting while there is no room.
+// put adds an event, and waits while there is no room.
 func (b *buffer) put(ctx context.Context, ev edda.Event) error {
 	for !b.tryPut(ev) {
 		select {
@@ -56,7 +56,7 @@ func (b *buffer) len() int {
 	return len(b.events)
 }
 
-// peek tells of the events that take would remove, and whether those are all.
+// peek returns the store times of the events that take would remove.
 func (b *buffer) peek(n, bytes int) storedTimes {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,11 +67,11 @@ func (b *buffer) peek(n, bytes int) storedTimes {
 			break
 		}
 	}
-	w.whole = len(w.times) == len(b.events)
+	w.complete = len(w.times) == len(b.events)
 	return w
 }
 
-// take removes up to n events, with the one that passes so many bytes the last.
+// take removes up to n events. The event that exceeds the bytes is the last.
 func (b *buffer) take(n, bytes int) []edda.Event {
 	if n == 0 {
 		return nil
@@ -80,7 +80,7 @@ func (b *buffer) take(n, bytes int) []edda.Event {
 	n = b.fitting(min(n, len(b.events)), bytes)
 	out := append([]edda.Event(nil), b.events[:n]...)
 	rest := copy(b.events, b.events[n:])
-	clear(b.events[rest:]) // let go of the payloads
+	clear(b.events[rest:]) // frees the payloads
 	b.events = b.events[:rest]
 	b.mu.Unlock()
 	select {

@@ -15,8 +15,8 @@ import (
 	"edda/stream/wire"
 )
 
-// carried is what a process of its own has: a server with its streams, not in a bubble.
-func carrier(b *testing.B) jetstream.JetStream {
+// newJetStream starts a server with its streams outside a bubble.
+func newJetStream(b *testing.B) jetstream.JetStream {
 	b.Helper()
 	server, err := kv.StartEmbedded(b.Context(), kv.EmbeddedOptions{Dir: b.TempDir()})
 	if err != nil {
@@ -34,8 +34,8 @@ func carrier(b *testing.B) jetstream.JetStream {
 	return js
 }
 
-// told are facts of the size that an order's have, each of an instance of its own.
-func told(run, n int) []edda.Work {
+// factsOfRun returns facts of the size of an order's, each of an instance of its own.
+func factsOfRun(run, n int) []edda.Work {
 	out := facts(n)
 	for i := range out {
 		id := fmt.Sprintf("0190f4c2-%04d-7000-8000-%012d", run, i)
@@ -47,11 +47,11 @@ func told(run, n int) []edda.Work {
 
 // BenchmarkDeliver publishes facts and waits for what acknowledges them.
 func BenchmarkDeliver(b *testing.B) {
-	js := carrier(b)
+	js := newJetStream(b)
 	p := NewPublisher(js, wire.Codec{})
-	work := told(0, b.N)
+	work := factsOfRun(0, b.N)
 	b.ReportAllocs()
-	defer used(b)()
+	defer reportCPU(b)()
 	b.ResetTimer()
 	for from := 0; from < b.N; from += 128 {
 		if errs := p.Deliver(b.Context(), work[from:min(from+128, b.N)]); errs != nil {
@@ -62,12 +62,12 @@ func BenchmarkDeliver(b *testing.B) {
 
 // BenchmarkFetch reads facts that lie in their stream.
 func BenchmarkFetch(b *testing.B) {
-	js := carrier(b)
-	if errs := NewPublisher(js, wire.Codec{}).Deliver(b.Context(), told(0, b.N)); errs != nil {
+	js := newJetStream(b)
+	if errs := NewPublisher(js, wire.Codec{}).Deliver(b.Context(), factsOfRun(0, b.N)); errs != nil {
 		b.Fatal(errs)
 	}
 	b.ReportAllocs()
-	done := used(b)
+	done := reportCPU(b)
 	b.ResetTimer()
 	src, err := OpenSource(b.Context(), js, nil, SourceOptions{From: FromAll})
 	if err != nil {
@@ -92,8 +92,8 @@ func BenchmarkFetch(b *testing.B) {
 	<-ended
 }
 
-// used reports the processor's time, which says more than the clock where others run.
-func used(b *testing.B) (report func()) {
+// reportCPU reports the CPU time, which depends less on other processes than the clock.
+func reportCPU(b *testing.B) (report func()) {
 	began := cpu()
 	return func() { b.ReportMetric(float64(cpu()-began)/float64(b.N), "cpu-ns/op") }
 }

@@ -12,23 +12,22 @@ import (
 	"edda/stream/wire"
 )
 
-// removeWithin bounds removing the consumers of a reader that is done.
+// removeWithin bounds the deletion of the consumers in Close.
 const removeWithin = time.Second
 
-// CatchUp reads aggregate events and facts again for sagas that are behind, beside the
-// source that reads everything. It is an engine.Past.
+// CatchUp reads aggregate events and facts again for sagas that are behind, beside the main source.
+// It is an engine.Past.
 type CatchUp struct {
 	*Source
 	cancel context.CancelFunc
-	ended  chan struct{} // closed once Run has returned
-	err    error         // of Run; set before
+	ended  chan struct{} // closed after Run
+	err    error         // of Run; written before ended is closed
 }
 
 var _ engine.Past = (*CatchUp)(nil)
 
-// OpenCatchUp begins to read for a pair behind the positions. What the streams do not hold
-// any more is passed over, and Losses tells of it. The options are those of the source that
-// reads everything.
+// OpenCatchUp begins to read for a saga and a tenant behind the positions. It skips what the
+// streams no longer hold, and Losses reports it. The options are those of the main source.
 func OpenCatchUp(ctx context.Context, js jetstream.JetStream, p engine.SagaTenant, from []edda.Checkpoint, o SourceOptions) (*CatchUp, error) {
 	o.CatchUp, o.AcceptLoss, o.From, o.Restored, o.Committed = p.Saga, true, FromAll, false, nil
 	o.Name += "\x00" + p.Tenant
@@ -51,7 +50,7 @@ func OpenCatchUp(ctx context.Context, js jetstream.JetStream, p engine.SagaTenan
 	return c, nil
 }
 
-// Fetch is that of the source, and fails once that reads no more.
+// Fetch is [Source.Fetch]. It fails after Run has failed and the buffers are empty.
 func (c *CatchUp) Fetch(ctx context.Context, max int, wait time.Duration) (engine.Fetched, error) {
 	got, err := c.Source.Fetch(ctx, max, wait)
 	select {
@@ -64,7 +63,7 @@ func (c *CatchUp) Fetch(ctx context.Context, max int, wait time.Duration) (engin
 	return got, err
 }
 
-// Losses says what the streams did not hold any more.
+// Losses describes what the streams no longer held.
 func (c *CatchUp) Losses() (what []string) {
 	for _, l := range c.Source.Losses() {
 		what = append(what, l.Accepted())
@@ -72,7 +71,7 @@ func (c *CatchUp) Losses() (what []string) {
 	return what
 }
 
-// Close ends the reading.
+// Close stops reading and deletes the consumers.
 func (c *CatchUp) Close() {
 	c.cancel()
 	<-c.ended
@@ -81,13 +80,13 @@ func (c *CatchUp) Close() {
 	c.Remove(ctx)
 }
 
-// StreamStart is the position before the first message of a stream, and how many it has.
+// StreamStart is the position before the first message of a stream, and its number of messages.
 type StreamStart struct {
 	edda.Checkpoint
 	Messages uint64
 }
 
-// Beginnings are those of the streams of aggregate events and facts.
+// Beginnings returns the starts of the streams of aggregate events and facts.
 func Beginnings(ctx context.Context, js jetstream.JetStream) (out []StreamStart, err error) {
 	for _, name := range EventStreams() {
 		s, err := js.Stream(ctx, name)

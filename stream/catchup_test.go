@@ -11,10 +11,11 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
-// read takes what a reader gives until there is no more, as ids.
+// read returns the ids of the events that a catch-up reader gives, and how many are of the past.
 func read(ctx context.Context, t *testing.T, past engine.Past) (ids []string, old int) {
 	t.Helper()
 	for {
@@ -34,13 +35,13 @@ func read(ctx context.Context, t *testing.T, past engine.Past) (ids []string, ol
 	}
 }
 
-// TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored, of its tenants and from
-// its positions on, beside the source, and leaves nothing behind.
-func TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored(t *testing.T) {
+// TestACatchUpReadsEventsAndFactsInTheOrderOfStoreTimes: of its tenants and from its positions,
+// beside the source. It deletes its consumers.
+func TestACatchUpReadsEventsAndFactsInTheOrderOfStoreTimes(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		p := NewPublisher(w.js, w.codec)
+		p := NewPublisher(w.JS, w.codec)
 		var all, acme []string
 		for i := range 40 {
 			tenant := []string{"acme", "beta"}[i%2]
@@ -57,7 +58,7 @@ func TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored(t *testing.T
 		}
 		fetch(ctx, t, src, 40)
 		open := func(tenant string, from ...edda.Checkpoint) *CatchUp {
-			past, err := OpenCatchUp(ctx, w.js, engine.SagaTenant{Tenant: tenant, Saga: "late"}, from, SourceOptions{Name: "store"})
+			past, err := OpenCatchUp(ctx, w.JS, engine.SagaTenant{Tenant: tenant, Saga: "late"}, from, SourceOptions{Name: "store"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,10 +80,7 @@ func TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored(t *testing.T
 			t.Errorf("from the middle: %v", got)
 		}
 		past.Close()
-		s, err := w.js.Stream(ctx, wire.AggregateEvents)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.Stream(ctx, wire.AggregateEvents)
 		for name := range s.ConsumerNames(ctx).Name() {
 			if name != wire.ConsumerName("saga", "", "") {
 				t.Errorf("the consumer %s is left", name)
@@ -91,21 +89,17 @@ func TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored(t *testing.T
 	})
 }
 
-// TestACatchUpGoesOnWhereItsStreamBeginsAndSaysSo.
-func TestACatchUpGoesOnWhereItsStreamBeginsAndSaysSo(t *testing.T) {
+func TestACatchUpContinuesAtTheBeginningOfItsStream(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		for i := range 10 {
 			w.send("acme", "O1", i)
 		}
-		s, err := w.js.Stream(ctx, wire.AggregateEvents)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.Stream(ctx, wire.AggregateEvents)
 		if err := s.Purge(ctx, jetstream.WithPurgeSequence(5)); err != nil {
 			t.Fatal(err)
 		}
 		from := edda.Checkpoint{Stream: wire.AggregateEvents, Seq: 2, Created: s.CachedInfo().Created}
-		past, err := OpenCatchUp(ctx, w.js, engine.SagaTenant{Tenant: "acme", Saga: "late"}, []edda.Checkpoint{from}, SourceOptions{Name: "store"})
+		past, err := OpenCatchUp(ctx, w.JS, engine.SagaTenant{Tenant: "acme", Saga: "late"}, []edda.Checkpoint{from}, SourceOptions{Name: "store"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,9 +113,9 @@ func TestACatchUpGoesOnWhereItsStreamBeginsAndSaysSo(t *testing.T) {
 	})
 }
 
-func TestNobodyIsCaughtUpForATenantThatIsNotServed(t *testing.T) {
+func TestCatchUpRefusesATenantThatIsNotServed(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		_, err := OpenCatchUp(ctx, w.js, engine.SagaTenant{Tenant: "beta", Saga: "late"}, nil, SourceOptions{Name: "store", Tenants: wire.Tenants{"acme*"}})
-		wantError(t, err, edda.Permanent, "beta", "not served")
+		_, err := OpenCatchUp(ctx, w.JS, engine.SagaTenant{Tenant: "beta", Saga: "late"}, nil, SourceOptions{Name: "store", Tenants: wire.Tenants{"acme*"}})
+		testkit.WantError(t, err, edda.Permanent, "beta", "not served")
 	})
 }

@@ -16,45 +16,44 @@ import (
 )
 
 const (
-	// DefaultAckWait is three heartbeats: two may be lost.
+	// DefaultAckWait is three heartbeats, so that two may get lost.
 	DefaultAckWait = 3 * effects.Heartbeat
-	// defaultMaxPending bounds the commands of one effect that are being worked
-	// on or wait to be tried again, over all workers. A message that is given back
-	// for later counts too: with fewer, the flood of one tenant that waits for its
-	// limit would hide the commands of others. The server keeps some 100 B of each.
+	// defaultMaxPending bounds the unacknowledged commands of one effect, over all workers. Delayed
+	// (naked) messages count too. With a lower bound the commands of one tenant that wait for its
+	// limit would block those of other tenants. The server needs some 100 B for each.
 	defaultMaxPending = 1 << 16
 )
 
-// CommandsOptions of a source of commands. The zero value works.
+// CommandsOptions configure a source of commands. The zero value works.
 type CommandsOptions struct {
 	wire.Codec
 	Tenants    wire.Tenants
 	MaxPending int // 65,536 when zero
-	// AckWait is after how long a command whose worker fell silent goes to another
-	// one: 30 s when zero. Below three heartbeats one that is worked on goes too,
-	// and its ledger keeps it from being called.
+	// AckWait is the time after which the server gives the command of a silent worker to another
+	// one; 30 s when zero. With less than three heartbeats it does so for running commands, and the
+	// ledger prevents a second call.
 	AckWait time.Duration
-	// Sole says that no other process reads these commands: what an earlier run
-	// took and did not settle then comes at once, not after the ack wait.
+	// Sole says that no other process reads these commands. Commands that an earlier run did not
+	// settle then come at once, and not after AckWait.
 	Sole bool
-	// Strays counts what is left out; nil: they are not counted.
+	// Strays counts ignored acks; nil does not count.
 	Strays *Strays
 }
 
-// Commands reads effect commands, for each effect through a durable consumer
-// that all workers for the same tenants share. It is an effects.Source.
+// Commands reads effect commands. Each effect has one durable consumer, which all workers for the
+// same tenants share. It is an effects.Source.
 type Commands struct {
 	js jetstream.JetStream
 	o  CommandsOptions
 
-	mu        sync.Mutex // guards both
+	mu        sync.Mutex // guards both maps
 	consumers map[string]jetstream.Consumer
-	reclaimed map[string]bool // effects whose unsettled commands were asked for again
+	reclaimed map[string]bool // effects whose unsettled commands were requested again
 }
 
 var _ effects.Source = (*Commands)(nil)
 
-// NewCommands makes a source of commands; the stream must exist.
+// NewCommands makes a source of commands. The stream must exist.
 func NewCommands(js jetstream.JetStream, o CommandsOptions) *Commands {
 	if o.Strays == nil {
 		o.Strays = &Strays{}
@@ -76,8 +75,8 @@ func (c *Commands) Fetch(ctx context.Context, effect string, max int, wait time.
 	return out, nil
 }
 
-// fetch takes what is there; when there is nothing it waits for the first, and
-// takes what came with it. Commands it has are never lost to an error.
+// fetch returns what is there. If there is nothing, it waits for the first command and returns
+// those that came with it. It returns the commands that it has also with an error.
 func (c *Commands) fetch(ctx context.Context, cons jetstream.Consumer, max int, wait time.Duration) ([]effects.Delivery, error) {
 	out, err := c.fetchNoWait(cons, max)
 	if err != nil || len(out) > 0 {
@@ -87,7 +86,7 @@ func (c *Commands) fetch(ctx context.Context, cons jetstream.Consumer, max int, 
 	defer cancel()
 	batch, err := cons.Fetch(1, jetstream.FetchContext(waiting))
 	if err != nil {
-		return nil, ended(err)
+		return nil, ignoreTimeout(err)
 	}
 	first, err := c.collect(batch)
 	if err != nil || len(first) == 0 || max == 1 {
@@ -100,7 +99,7 @@ func (c *Commands) fetch(ctx context.Context, cons jetstream.Consumer, max int, 
 func (c *Commands) fetchNoWait(cons jetstream.Consumer, max int) ([]effects.Delivery, error) {
 	batch, err := cons.FetchNoWait(max)
 	if err != nil {
-		return nil, ended(err)
+		return nil, ignoreTimeout(err)
 	}
 	return c.collect(batch)
 }
@@ -118,21 +117,21 @@ func (c *Commands) collect(batch jetstream.MessageBatch) ([]effects.Delivery, er
 		out = append(out, d)
 	}
 	if len(out) > 0 {
-		return out, nil // what was wrong shows again at the next fetch
+		return out, nil // a lasting error comes again at the next fetch
 	}
-	return out, ended(batch.Error())
+	return out, ignoreTimeout(batch.Error())
 }
 
-// ended leaves out that the wait is over.
-func ended(err error) error {
+// ignoreTimeout returns nil for the end of the wait.
+func ignoreTimeout(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
 }
 
-// delivery is nil for what is no command, and for a command of a tenant that is not served
-// here: this consumer is for these tenants alone, and others have their own.
+// delivery returns nil for a stray ack and for a command of a tenant that is not served here. It
+// acknowledges both: other tenants have consumers of their own.
 func (c *Commands) delivery(m jetstream.Msg) (effects.Delivery, error) {
 	md, err := m.Metadata()
 	if err != nil {
@@ -142,7 +141,7 @@ func (c *Commands) delivery(m jetstream.Msg) (effects.Delivery, error) {
 		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
 		Stream: md.Stream, Seq: md.Sequence.Stream, Time: md.Timestamp,
 	}
-	if c.o.Strays.leftOut(msg) {
+	if c.o.Strays.drop(msg) {
 		return nil, m.Ack()
 	}
 	cmd := c.o.Command(msg)
@@ -172,10 +171,9 @@ func (c *Commands) consumer(ctx context.Context, effect string) (jetstream.Consu
 	return cons, nil
 }
 
-// reclaim makes the server deliver again, once, what an earlier run of the sole
-// worker took and did not settle: a process that was killed says nothing, and
-// the ack wait is long. What was settled out of order comes too, and the ledger
-// knows it.
+// reclaim makes the server redeliver, once, what an earlier run of the sole worker did not settle.
+// A killed process sends no naks, and AckWait is long. Commands that were settled out of order come
+// again, too; the ledger knows them.
 func (c *Commands) reclaim(ctx context.Context, effect string, cons jetstream.Consumer) error {
 	c.mu.Lock()
 	done := c.reclaimed[effect]
@@ -193,7 +191,7 @@ func (c *Commands) reclaim(ctx context.Context, effect string, cons jetstream.Co
 	return nil
 }
 
-// forget makes the next fetch look for the consumer again.
+// forget makes the next fetch look up the consumer again.
 func (c *Commands) forget(effect string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,7 +215,7 @@ func (c *Commands) config(effect string) jetstream.ConsumerConfig {
 	return cfg
 }
 
-// delivery is one command as the stream delivered it.
+// delivery is one delivered command.
 type delivery struct {
 	msg     jetstream.Msg
 	command effects.Command
@@ -233,7 +231,7 @@ func (d *delivery) Nak(_ context.Context, delay time.Duration) error {
 	return settled(d.msg.NakWithDelay(delay))
 }
 
-// settled leaves out that an earlier call has said it all.
+// settled ignores that a message was settled before.
 func settled(err error) error {
 	if err == nil || errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
 		return nil

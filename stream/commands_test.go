@@ -14,17 +14,17 @@ import (
 
 // charge publishes effect commands.
 func (w *world) charge(tenant string, ids ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	var batch []edda.Work
 	for _, id := range ids {
 		batch = append(batch, edda.Work{ID: id, Kind: edda.WorkEffect, Name: "charge", From: edda.Key{Tenant: tenant, Saga: "order", Correlation: id}})
 	}
-	if errs := NewPublisher(w.js, w.codec).Deliver(w.t.Context(), batch); errs != nil {
-		w.t.Fatal(errors.Join(errs...))
+	if errs := NewPublisher(w.JS, w.codec).Deliver(w.T.Context(), batch); errs != nil {
+		w.T.Fatal(errors.Join(errs...))
 	}
 }
 
-// take fetches commands and wants exactly these.
+// take fetches commands and compares their ids.
 func take(ctx context.Context, t *testing.T, c *Commands, wait time.Duration, want ...string) []effects.Delivery {
 	t.Helper()
 	got, err := c.Fetch(ctx, "charge", 10, wait)
@@ -44,7 +44,7 @@ func take(ctx context.Context, t *testing.T, c *Commands, wait time.Duration, wa
 func TestCommandsComeInOrderAndOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1", "c2")
-		c := NewCommands(w.js, CommandsOptions{})
+		c := NewCommands(w.JS, CommandsOptions{})
 		for _, d := range take(ctx, t, c, time.Minute, "c1", "c2") {
 			for range 2 {
 				if err := d.Ack(ctx); err != nil {
@@ -63,10 +63,10 @@ func TestCommandsComeInOrderAndOnce(t *testing.T) {
 	})
 }
 
-func TestFetchTakesAtMostItsNumber(t *testing.T) {
+func TestFetchOfCommandsRespectsTheLimit(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1", "c2", "c3")
-		c := NewCommands(w.js, CommandsOptions{})
+		c := NewCommands(w.JS, CommandsOptions{})
 		for _, want := range []int{2, 1, 0} {
 			got, err := c.Fetch(ctx, "charge", 2, time.Second)
 			if err != nil || len(got) != want {
@@ -76,10 +76,10 @@ func TestFetchTakesAtMostItsNumber(t *testing.T) {
 	})
 }
 
-func TestSilentWorkersLoseTheirCommand(t *testing.T) {
+func TestACommandWithoutHeartbeatsIsRedelivered(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1", "c2")
-		c := NewCommands(w.js, CommandsOptions{})
+		c := NewCommands(w.JS, CommandsOptions{})
 		got := take(ctx, t, c, time.Minute, "c1", "c2")
 		for range 10 {
 			time.Sleep(effects.Heartbeat)
@@ -91,10 +91,10 @@ func TestSilentWorkersLoseTheirCommand(t *testing.T) {
 	})
 }
 
-func TestNakDelays(t *testing.T) {
+func TestNakDelaysTheRedelivery(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1")
-		c := NewCommands(w.js, CommandsOptions{})
+		c := NewCommands(w.JS, CommandsOptions{})
 		if err := take(ctx, t, c, time.Minute, "c1")[0].Nak(ctx, time.Hour); err != nil {
 			t.Fatal(err)
 		}
@@ -103,11 +103,11 @@ func TestNakDelays(t *testing.T) {
 	})
 }
 
-func TestWorkersShareTheirCommands(t *testing.T) {
+func TestWorkersShareAConsumer(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		_, js := w.connect()
+		_, js := w.Connect()
 		defer js.Conn().Close()
-		a := NewCommands(w.js, CommandsOptions{Tenants: wire.Tenants{"acme", "beta"}})
+		a := NewCommands(w.JS, CommandsOptions{Tenants: wire.Tenants{"acme", "beta"}})
 		b := NewCommands(js, CommandsOptions{Tenants: wire.Tenants{"beta", "acme"}})
 		w.charge("acme", "c1")
 		take(ctx, t, a, time.Minute, "c1")
@@ -115,26 +115,26 @@ func TestWorkersShareTheirCommands(t *testing.T) {
 	})
 }
 
-func TestCommandsOfOtherTenantsAreLeft(t *testing.T) {
+func TestCommandsOfOtherTenantsAreNotFetched(t *testing.T) {
 	for name, tenants := range map[string]wire.Tenants{"names": {"acme"}, "patterns": {"ac*"}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				w.charge("acme", "c1")
 				w.charge("beta", "c2")
 				w.charge("acme", "c3")
-				take(ctx, t, NewCommands(w.js, CommandsOptions{Tenants: tenants}), time.Minute, "c1", "c3")
-				take(ctx, t, NewCommands(w.js, CommandsOptions{Tenants: wire.Tenants{"beta"}}), time.Minute, "c2")
+				take(ctx, t, NewCommands(w.JS, CommandsOptions{Tenants: tenants}), time.Minute, "c1", "c3")
+				take(ctx, t, NewCommands(w.JS, CommandsOptions{Tenants: wire.Tenants{"beta"}}), time.Minute, "c2")
 			})
 		})
 	}
 }
 
-func TestMalformedCommandsAreHandedOut(t *testing.T) {
+func TestMalformedCommandsAreDelivered(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if _, err := w.js.Publish(ctx, "tenant.acme.effect.charge.c1", []byte("{")); err != nil {
+		if _, err := w.JS.Publish(ctx, "tenant.acme.effect.charge.c1", []byte("{")); err != nil {
 			t.Fatal(err)
 		}
-		d := take(ctx, t, NewCommands(w.js, CommandsOptions{}), time.Minute, "c1")[0]
+		d := take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Minute, "c1")[0]
 		if d.Command().Malformed == "" {
 			t.Errorf("got %+v", d.Command())
 		}
@@ -143,23 +143,23 @@ func TestMalformedCommandsAreHandedOut(t *testing.T) {
 
 func TestCommandsSurviveTheServerAndTheirConsumer(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		c := NewCommands(w.js, CommandsOptions{})
+		c := NewCommands(w.JS, CommandsOptions{})
 		w.charge("acme", "c1")
 		if err := take(ctx, t, c, time.Minute, "c1")[0].Ack(ctx); err != nil {
 			t.Fatal(err)
 		}
-		w.restart(func() {
+		w.Restart(func() {
 			if got, _ := c.Fetch(ctx, "charge", 1, time.Second); len(got) > 0 {
 				t.Error("commands come without a server")
 			}
 		})
 		w.charge("acme", "c2")
 		take(ctx, t, c, time.Minute, "c2")
-		if err := w.js.DeleteConsumer(ctx, wire.WorkflowCommands, c.config("charge").Durable); err != nil {
+		if err := w.JS.DeleteConsumer(ctx, wire.WorkflowCommands, c.config("charge").Durable); err != nil {
 			t.Fatal(err)
 		}
 		w.charge("acme", "c3")
-		for range 3 { // the first fetch may find out that the consumer is gone
+		for range 3 { // the first fetch may fail because the consumer is missing
 			if got, err := c.Fetch(ctx, "charge", 10, time.Minute); err == nil {
 				if len(got) != 3 || got[2].Command().ID != "c3" {
 					t.Errorf("got %d commands", len(got))
@@ -173,7 +173,7 @@ func TestCommandsSurviveTheServerAndTheirConsumer(t *testing.T) {
 
 func TestFetchOfCommandsEndsWithItsContext(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		c := NewCommands(w.js, CommandsOptions{})
+		c := NewCommands(w.JS, CommandsOptions{})
 		ctx, cancel := context.WithCancel(ctx)
 		time.AfterFunc(time.Second, cancel)
 		began := time.Now()
@@ -186,19 +186,18 @@ func TestFetchOfCommandsEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A worker that is killed leaves commands unsettled; the next one waited for
-// half a minute before it saw them again.
-func TestCommandsOfAKilledWorkerComeAtOnceToTheSoleOne(t *testing.T) {
+// TestTheSoleWorkerGetsUnsettledCommandsAtOnce: after a kill they came only after half a minute.
+func TestTheSoleWorkerGetsUnsettledCommandsAtOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.charge("acme", "c1", "c2", "c3")
-		first := take(ctx, t, NewCommands(w.js, CommandsOptions{}), time.Second, "c1", "c2", "c3")
+		first := take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Second, "c1", "c2", "c3")
 		if err := first[0].Ack(ctx); err != nil {
 			t.Fatal(err)
 		}
-		take(ctx, t, NewCommands(w.js, CommandsOptions{}), time.Second) // another may work on them
-		sole := NewCommands(w.js, CommandsOptions{Sole: true})
+		take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Second) // another worker may run them
+		sole := NewCommands(w.JS, CommandsOptions{Sole: true})
 		take(ctx, t, sole, time.Second, "c2", "c3")
 		sole.forget("charge")
-		take(ctx, t, sole, time.Second) // once, not whenever the consumer is looked for
+		take(ctx, t, sole, time.Second) // not again at each lookup of the consumer
 	})
 }

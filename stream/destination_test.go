@@ -16,20 +16,19 @@ import (
 )
 
 func TestPublisherIsADestination(t *testing.T) {
-	outboxtest.Run(t, destination(func(w *world) outbox.Destination { return NewPublisher(w.js, wire.Codec{}) }))
+	outboxtest.Run(t, destination(func(w *world) outbox.Destination { return NewPublisher(w.JS, wire.Codec{}) }))
 }
 
-// What the handoff does not hand over it publishes.
 func TestHandoffIsADestination(t *testing.T) {
 	outboxtest.Run(t, destination(func(w *world) outbox.Destination {
-		return handoff.New(wire.Codec{}, NewPublisher(w.js, wire.Codec{}), wire.Tenants{"*"}, nil)
+		return handoff.New(wire.Codec{}, NewPublisher(w.JS, wire.Codec{}), wire.Tenants{"*"}, nil)
 	}))
 }
 
 func destination(of func(w *world) outbox.Destination) outboxtest.Open {
 	return func(t *testing.T, test func(*testing.T, outboxtest.Fixture)) {
 		bubble(t, func(ctx context.Context, w *world) {
-			test(w.t, outboxtest.Fixture{
+			test(w.T, outboxtest.Fixture{
 				Destination: of(w), Once: true,
 				Work: func(content string) edda.Work {
 					fact := facts(1)[0]
@@ -40,48 +39,26 @@ func destination(of func(w *world) outbox.Destination) outboxtest.Open {
 					return edda.Work{Kind: edda.WorkCommand, Name: "NoDot", From: edda.Key{Tenant: "acme", Saga: "order"}}
 				},
 				Seen:   func() []outboxtest.Arrival { return w.arrivals(ctx, wire.WorkflowEvents) },
-				Away:   w.restart,
-				Silent: func(f func()) { w.silently(ctx, wire.WorkflowEvents, f) },
+				Away:   w.Restart,
+				Silent: func(f func()) { w.Silence(ctx, wire.WorkflowEvents, f) },
 			})
 		})
 	}
 }
 
-// arrivals is what lies in a stream.
+// arrivals returns the messages of a stream.
 func (w *world) arrivals(ctx context.Context, name string) (out []outboxtest.Arrival) {
-	w.t.Helper()
-	s, err := w.js.Stream(ctx, name)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.T.Helper()
+	s := w.Stream(ctx, name)
 	for seq := max(s.CachedInfo().State.FirstSeq, 1); seq <= s.CachedInfo().State.LastSeq; seq++ {
 		m, err := s.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		out = append(out, outboxtest.Arrival{ID: w.codec.ID(wire.Message{Subject: m.Subject, Header: m.Header}), Text: m.Subject + string(m.Data)})
 	}
 	return out
-}
-
-// silently runs a function while a stream stores and acknowledges nothing.
-func (w *world) silently(ctx context.Context, name string, f func()) {
-	w.t.Helper()
-	set := func(silent bool) {
-		s, err := w.js.Stream(ctx, name)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		c := s.CachedInfo().Config
-		c.NoAck = silent
-		if _, err := w.js.UpdateStream(ctx, c); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	set(true)
-	f()
-	set(false)
 }

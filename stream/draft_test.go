@@ -13,9 +13,9 @@ import (
 	"edda/stream/wire"
 )
 
-// TestAMessageHasNothingOfTheOneBefore although all of a delivery are written into the
-// same memory: neither headers that only one has, nor the end of a longer body.
-func TestAMessageHasNothingOfTheOneBefore(t *testing.T) {
+// TestAReusedDraftKeepsNothing: a window encodes all messages into one draft: no message has a
+// header or the end of a longer body of another.
+func TestAReusedDraftKeepsNothing(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		long := `{"note":"` + strings.Repeat("x", 128<<10) + `"}`
 		batch := facts(4)
@@ -24,14 +24,11 @@ func TestAMessageHasNothingOfTheOneBefore(t *testing.T) {
 		batch[1].Payload, batch[1].Time = json.RawMessage(long), noon
 		batch[2].Payload = json.RawMessage(`{"a":1}`)
 		batch[3].ID = ""
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		if errs := p.Deliver(ctx, batch); errs != nil {
 			t.Fatal(errs)
 		}
-		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.Stream(ctx, wire.WorkflowEvents)
 		headers := []nats.Header{
 			{jetstream.MsgIDHeader: {"acme w-0"}, "traceparent": {traceparent}, "Edda-Taken": {"2026-01-02T12:00:00.123456789Z"}},
 			{jetstream.MsgIDHeader: {"acme w-1"}},

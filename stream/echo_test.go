@@ -13,20 +13,20 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
-// TestPositionsAreOfWhenACopyWasStored, and so is its place among all that was stored:
-// the stream knows nothing of the stamp.
-func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
+// TestPositionsHaveTheStoreTimeOfAnEcho: the stream does not know when the result was applied.
+func TestPositionsHaveTheStoreTimeOfAnEcho(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
 		stop()
-		copied := copyAt(t, handable("c1", "acme"), time.Now().Add(-time.Hour).UTC())
+		copied := echoAt(t, command("c1", "acme"), time.Now().Add(-time.Hour).UTC())
 		time.Sleep(time.Second)
 		w.send("acme", "O1", 1)
 		time.Sleep(time.Second)
-		if errs := NewPublisher(w.js, wire.Codec{}).Deliver(ctx, []edda.Work{copied}); errs != nil {
+		if errs := NewPublisher(w.JS, wire.Codec{}).Deliver(ctx, []edda.Work{copied}); errs != nil {
 			t.Fatal(errs)
 		}
 		at := time.Now()
@@ -50,26 +50,26 @@ func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
 		if want := []string{wire.AggregateEvents + "1", wire.WorkflowEvents + "1", wire.AggregateEvents + "2"}; !slices.Equal(got, want) {
 			t.Errorf("in the order %v, want %v", got, want)
 		}
-		s.Recheck() // what was read is held against the stream
+		s.Recheck()
 		time.Sleep(time.Minute)
 		for _, r := range s.readers {
-			if r.name == wire.WorkflowEvents && (!r.reached().Time.Equal(at) || r.reached().Seq != 1) {
-				t.Errorf("reached %+v", r.reached())
+			if r.name == wire.WorkflowEvents && (!r.checkpoint().Time.Equal(at) || r.checkpoint().Seq != 1) {
+				t.Errorf("reached %+v", r.checkpoint())
 			}
 		}
 	})
 }
 
-func handable(id, tenant string) edda.Work {
+func command(id, tenant string) edda.Work {
 	return edda.Work{ID: id, Kind: edda.WorkEffect, From: edda.Key{Tenant: tenant, Saga: "order", Correlation: id}, Name: "charge", Payload: json.RawMessage(`{"amount":25}`),
 		Step: "charge", Attempt: 1, Time: noon, Correlation: "corr", Trace: "tr", Causation: "cause"}
 }
 
 // echo publishes the echo of a result.
 func (w *world) echo(id string) {
-	w.t.Helper()
-	if errs := NewPublisher(w.js, wire.Codec{}).Deliver(w.t.Context(), []edda.Work{copyOf(w.t, id)}); errs != nil {
-		w.t.Fatal(errs)
+	w.T.Helper()
+	if errs := NewPublisher(w.JS, wire.Codec{}).Deliver(w.T.Context(), []edda.Work{echoOf(w.T, id)}); errs != nil {
+		w.T.Fatal(errs)
 	}
 }
 
@@ -81,18 +81,18 @@ func ids(events []edda.Event) (out []string) {
 	return out
 }
 
-// consumerOf is what the server says of the sagas' consumer of results and facts.
+// consumerOf returns the server's info of the consumer of results and facts.
 func (w *world) consumerOf(ctx context.Context) *jetstream.ConsumerInfo {
-	w.t.Helper()
-	cons, err := w.js.Consumer(ctx, wire.WorkflowEvents, wire.ConsumerName("saga", "", ""))
+	w.T.Helper()
+	cons, err := w.JS.Consumer(ctx, wire.WorkflowEvents, wire.ConsumerName("saga", "", ""))
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return cons.CachedInfo()
 }
 
-// TestTheServerLeavesEchoesOut, and gives what others publish between them.
-func TestTheServerLeavesEchoesOut(t *testing.T) {
+// TestTheServerFiltersEchoesOut: and delivers other messages between them.
+func TestTheServerFiltersEchoesOut(t *testing.T) {
 	for name, tenants := range map[string]wire.Tenants{"all": nil, "one": {"acme"}, "a pattern": {"ac*"}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
@@ -112,7 +112,7 @@ func TestTheServerLeavesEchoesOut(t *testing.T) {
 				if n := w.consumerOf(ctx).Delivered.Consumer; n != 2 {
 					t.Errorf("the server gave %d messages", n)
 				}
-				wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 4, 5) // an echo is not waited for
+				wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 4, 5) // without the echo
 				w.echo("e4")
 				wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 4, 6)
 			})
@@ -120,8 +120,8 @@ func TestTheServerLeavesEchoesOut(t *testing.T) {
 	}
 }
 
-// TestTheBacklogHasItsEchoes, whatever the store says of itself: it may be older than the stream.
-func TestTheBacklogHasItsEchoes(t *testing.T) {
+// TestTheBacklogIncludesEchoes: the store may be older than the stream, restored or not.
+func TestTheBacklogIncludesEchoes(t *testing.T) {
 	for _, restored := range []bool{true, false} {
 		bubble(t, func(ctx context.Context, w *world) {
 			w.echo("e1")
@@ -130,15 +130,15 @@ func TestTheBacklogHasItsEchoes(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			w.result("acme", "plain")
 			w.echo("e2")
-			src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll, Restored: restored})
+			src, err := OpenSource(ctx, w.JS, nil, SourceOptions{From: FromAll, Restored: restored})
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 3, 3) // the position must not pass what nobody has read
+			wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 3, 3) // echoes of the backlog count
 			ended := make(chan error, 1)
 			running, cancel := context.WithCancel(ctx)
 			go func() { ended <- src.Run(running) }()
-			if got := ids(fetchPast(ctx, t, src)); !slices.Equal(got, []string{"e1", "", "plain", "e2"}) {
+			if got := ids(fetchBacklog(ctx, t, src)); !slices.Equal(got, []string{"e1", "", "plain", "e2"}) {
 				t.Errorf("restored %t: the backlog is %q", restored, got)
 			}
 			synctest.Wait()
@@ -156,8 +156,9 @@ func TestTheBacklogHasItsEchoes(t *testing.T) {
 	}
 }
 
-// TestEchoesWereReadForEverWhereTheBacklogsEndWasDeleted: nothing that is read passes the end then.
-func TestEchoesWereReadForEverWhereTheBacklogsEndWasDeleted(t *testing.T) {
+// TestTheBacklogEndsAlsoIfItsLastMessageWasDeleted: echoes were read for ever, because no position
+// passed the end.
+func TestTheBacklogEndsAlsoIfItsLastMessageWasDeleted(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		const all = bufferEvents + pullMessages + 500
 		for i := range all {
@@ -165,9 +166,9 @@ func TestEchoesWereReadForEverWhereTheBacklogsEndWasDeleted(t *testing.T) {
 		}
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		synctest.Wait() // it waits for room
-		s := w.stream(ctx, wire.WorkflowEvents)
-		w.must(s.DeleteMsg(ctx, all))
+		synctest.Wait() // the reader waits for room
+		s := w.Stream(ctx, wire.WorkflowEvents)
+		w.Must(s.DeleteMsg(ctx, all))
 		fetch(ctx, t, src, all-1)
 		synctest.Wait()
 		if src.readers[2].backlogRead() {
@@ -181,36 +182,36 @@ func TestEchoesWereReadForEverWhereTheBacklogsEndWasDeleted(t *testing.T) {
 	})
 }
 
-// TestEchoesOfVersionsBeforeAreResults: they had a result's subject, and come as duplicates.
-func TestEchoesOfVersionsBeforeAreResults(t *testing.T) {
+// TestEchoesOfEarlierVersionsAreResults: they have the subject of a result, and are duplicates.
+func TestEchoesOfEarlierVersionsAreResults(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		synctest.Wait()
 		taken := time.Now().Add(-time.Hour).UTC()
-		m, err := w.codec.Work(copyAt(t, handable("c1", "acme"), taken))
-		w.must(err)
+		m, err := w.codec.Work(echoAt(t, command("c1", "acme"), taken))
+		w.Must(err)
 		m.Subject = "tenant.acme.effect_result.charge.c1"
 		m.Header.Set("Edda-Run", "01J")
-		_, err = w.js.PublishMsg(ctx, m)
-		w.must(err)
+		_, err = w.JS.PublishMsg(ctx, m)
+		w.Must(err)
 		if got := fetch(ctx, t, src, 1)[0]; got.ID != wire.ResultID("c1") || !got.Time.Equal(taken) || got.Malformed != "" {
 			t.Errorf("%+v", got)
 		}
 	})
 }
 
-// TestMessagesWereSkippedWhereTheServerLostEchoes: the position was at its last message, which
-// nobody had read. It came back without the last ones, and others took their places.
-func TestMessagesWereSkippedWhereTheServerLostEchoes(t *testing.T) {
+// TestSourceStopsAfterTheServerLostEchoes: the position was at an echo that nothing had read. The
+// server lost it, and other messages took its sequence and were skipped.
+func TestSourceStopsAfterTheServerLostEchoes(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		before := w.backup()
+		before := w.Backup()
 		for i := range 10 {
 			w.result("acme", fmt.Sprint("foreign", i))
 		}
-		other := w.backup()
+		other := w.Backup()
 		before()
-		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll})
+		src, err := OpenSource(ctx, w.JS, nil, SourceOptions{From: FromAll})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,12 +228,12 @@ func TestMessagesWereSkippedWhereTheServerLostEchoes(t *testing.T) {
 		case err = <-ended:
 		case <-time.After(time.Minute):
 		}
-		wantError(t, err, edda.Permanent, wire.WorkflowEvents, "wrote others in their place")
+		testkit.WantError(t, err, edda.Permanent, wire.WorkflowEvents, "wrote others in their place")
 	})
 }
 
 // copyOf is the copy of a result.
-func copyOf(t *testing.T, id string) edda.Work {
+func echoOf(t *testing.T, id string) edda.Work {
 	t.Helper()
 	_, c, err := wire.Codec{}.Applied(effects.Result{Tenant: "acme", CommandID: id, Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`),
 		Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
@@ -242,13 +243,13 @@ func copyOf(t *testing.T, id string) edda.Work {
 	return c
 }
 
-// TestAResultThatDiedIsSentAgainFromItsEcho, as a result: the sagas do not read new echoes.
-func TestAResultThatDiedIsSentAgainFromItsEcho(t *testing.T) {
+// TestResendPublishesADeadResultFromItsEcho: as a result, because the sagas do not read new echoes.
+func TestResendPublishesADeadResultFromItsEcho(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		synctest.Wait()
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		ev, copied, err := wire.Codec{}.Applied(effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`),
 			Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
 		if err != nil {
@@ -256,7 +257,7 @@ func TestAResultThatDiedIsSentAgainFromItsEcho(t *testing.T) {
 		}
 		letter := edda.DeadLetter{ID: "d1", Reason: edda.DeadFull, Event: ev}
 		_, err = p.Resend(ctx, letter, nil, "again-1")
-		wantError(t, err, edda.Permanent, "sent again by and by")
+		testkit.WantError(t, err, edda.Permanent, "sent again by and by")
 		if errs := p.Deliver(ctx, []edda.Work{copied}); errs != nil {
 			t.Fatal(errs)
 		}
@@ -266,10 +267,10 @@ func TestAResultThatDiedIsSentAgainFromItsEcho(t *testing.T) {
 		if got := fetch(ctx, t, src, 1)[0]; got.ID != "again-1" || got.CommandID != "c1" || string(got.Payload) != `{"id":1}` || got.Key != ev.Key {
 			t.Errorf("%+v", got)
 		}
-		m, err := w.codec.Work(copied) // of a version before
-		w.must(err)
-		w.must(w.stream(ctx, wire.WorkflowEvents).Purge(ctx))
-		if _, err := w.js.Publish(ctx, "tenant.acme.effect_result.charge.c1", m.Data); err != nil {
+		m, err := w.codec.Work(copied) // of an earlier version
+		w.Must(err)
+		w.Must(w.Stream(ctx, wire.WorkflowEvents).Purge(ctx))
+		if _, err := w.JS.Publish(ctx, "tenant.acme.effect_result.charge.c1", m.Data); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := p.Resend(ctx, letter, nil, "again-2"); err != nil {

@@ -12,23 +12,23 @@ import (
 	"edda/internal/backoff"
 )
 
-// endWait bounds how long Ends waits for the reader to come as far as the last
-// message, when only reading it can tell whether it is ours.
+// endWait bounds how long Ends waits for the reader to reach the last message, when only reading it
+// can tell whether it is an input.
 const endWait = time.Second
 
-// endPoll is how often it looks meanwhile.
+// endPoll is the interval of that wait.
 const endPoll = 5 * time.Millisecond
 
-// end finds the stream's end. What is stored after the first question may be in
-// the answer to the second: Need may be too far then, but never too near.
+// end returns the end of the stream. A message that is stored between its two questions may make
+// Need too high, but Need is never too low.
 func (r *reader) end(ctx context.Context) (engine.End, error) {
-	was := r.reached()
+	was := r.checkpoint()
 	info, err := r.stream.Info(ctx)
 	if err != nil {
 		return engine.End{}, fmt.Errorf("look at stream %s: %w", r.name, err)
 	}
 	if loss := truncated(info, was); loss != nil {
-		signal(r.again) // the reader finds it too, and ends with it
+		signal(r.recreate) // the reader then finds the loss, too, and returns it
 		return engine.End{}, fmt.Errorf("look at stream %s: it %s", r.name, loss.What)
 	}
 	end := engine.End{Stream: r.name, Last: last(info)}
@@ -45,34 +45,33 @@ func (r *reader) end(ctx context.Context) (engine.End, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if end.Last.Seq > r.told.Seq {
-		r.told = end.Last
+	if end.Last.Seq > r.reported.Seq {
+		r.reported = end.Last
 	}
 	return end, nil
 }
 
-// need is the last message up to last that is meant for the sagas. As a rule the reader has
-// read it: searching the stream backwards costs the server a walk over all the subjects that
-// match. Where only reading tells what is meant for the sagas, the reader is given endWait,
-// and after that the answer may be too far.
+// need returns the last message up to last that is an input. Usually the reader has read it. A
+// search backwards would cost the server a walk over all matching subjects. If only reading can
+// tell, need waits up to endWait, and then the answer may be too high.
 func (r *reader) need(ctx context.Context, last uint64) (uint64, error) {
 	wait, cancel := context.WithTimeout(ctx, endWait)
 	defer cancel()
 	for {
-		read, kept, quiet := r.progress()
-		if max(read, quiet) >= last {
-			return kept, nil
+		read, buffered, emptyTo := r.progress()
+		if max(read, emptyTo) >= last {
+			return buffered, nil
 		}
-		next, err := r.next(ctx, max(read, quiet)+1)
+		next, err := r.next(ctx, max(read, emptyTo)+1)
 		if err != nil {
 			return 0, err
 		}
 		if next == 0 || next > last {
-			r.quietTo(last)
-			return kept, nil
+			r.noteEmpty(last)
+			return buffered, nil
 		}
-		if !r.unsure() {
-			return r.farthest(ctx, kept)
+		if !r.mustRead() {
+			return r.lastMatch(ctx, buffered)
 		}
 		for r.position() < next {
 			if backoff.Wait(wait, endPoll) != nil {
@@ -82,23 +81,23 @@ func (r *reader) need(ctx context.Context, last uint64) (uint64, error) {
 	}
 }
 
-func (r *reader) progress() (read, kept, quiet uint64) {
+func (r *reader) progress() (read, buffered, emptyTo uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.read, r.kept, r.quiet
+	return r.read, r.buffered, r.emptyTo
 }
 
-func (r *reader) quietTo(last uint64) {
+func (r *reader) noteEmpty(last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.atStart.end > 0 {
 		defer signal(r.wake)
 	}
-	r.quiet = max(r.quiet, last)
+	r.emptyTo = max(r.emptyTo, last)
 	r.endBacklog()
 }
 
-// next is the first message from seq on that the filters let through, 0 where there is none.
+// next returns the first message from seq on that matches the filters; 0 if there is none.
 func (r *reader) next(ctx context.Context, seq uint64) (first uint64, err error) {
 	patterns := r.filters()
 	if len(patterns) == 0 {
@@ -117,18 +116,18 @@ func (r *reader) next(ctx context.Context, seq uint64) (first uint64, err error)
 	return first, nil
 }
 
-// farthest is the last message that the filters let through. Without filters it
-// is the last one of all, which the server has at hand unless it was deleted.
-func (r *reader) farthest(ctx context.Context, kept uint64) (uint64, error) {
+// lastMatch returns the last message that matches the filters. Without filters it is the last one
+// of the stream, which the server has at hand unless it was deleted.
+func (r *reader) lastMatch(ctx context.Context, buffered uint64) (uint64, error) {
 	patterns := r.filters()
 	if len(patterns) == 0 {
 		last, err := r.lastOf(ctx, ">")
 		if err != nil || last > 0 {
-			return max(last, kept), err
+			return max(last, buffered), err
 		}
 		patterns = r.codec.Filters(nil, "*", r.families...)
 	}
-	far := kept
+	far := buffered
 	for _, p := range patterns {
 		last, err := r.lastOf(ctx, p)
 		if err != nil {
@@ -139,7 +138,7 @@ func (r *reader) farthest(ctx context.Context, kept uint64) (uint64, error) {
 	return far, nil
 }
 
-// lastOf is the sequence of the last message of a pattern, 0 when there is none.
+// lastOf returns the sequence of the last message that matches a pattern; 0 if there is none.
 func (r *reader) lastOf(ctx context.Context, pattern string) (uint64, error) {
 	m, err := r.stream.GetLastMsgForSubject(ctx, pattern)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -151,10 +150,10 @@ func (r *reader) lastOf(ctx context.Context, pattern string) (uint64, error) {
 	return m.Sequence, nil
 }
 
-// unsure tells whether only reading tells what is meant for the sagas: the filters may let
-// other tenants through, and the last message may be an echo. Nobody applies those, and a timer
-// that waited for one would wait until a look finds nothing on its way.
-func (r *reader) unsure() bool {
+// mustRead reports whether only reading tells what is an input: the filters may match other
+// tenants, and the last message may be an echo. Neither is ever applied, so a timer must not wait
+// for one.
+func (r *reader) mustRead() bool {
 	tenants := *r.tenants.Load()
 	return len(tenants) > 0 && !tenants.Exact() || r.results()
 }

@@ -11,7 +11,6 @@ import (
 	"edda/stream/wire"
 )
 
-// ends returns the end of one stream.
 func ends(ctx context.Context, t *testing.T, src *Source, stream string) engine.End {
 	t.Helper()
 	all, err := src.Ends(ctx)
@@ -27,22 +26,22 @@ func ends(ctx context.Context, t *testing.T, src *Source, stream string) engine.
 	return engine.End{}
 }
 
-// command publishes a message that is no input of a saga.
+// command publishes a message that is no input.
 func (w *world) command(n int) {
-	w.t.Helper()
-	if _, err := w.js.Publish(w.t.Context(), fmt.Sprintf("tenant.acme.effect.charge.c-%d", n), []byte("{}")); err != nil {
-		w.t.Fatal(err)
+	w.T.Helper()
+	if _, err := w.JS.Publish(w.T.Context(), fmt.Sprintf("tenant.acme.effect.charge.c-%d", n), []byte("{}")); err != nil {
+		w.T.Fatal(err)
 	}
 }
 
 func (w *world) signal(tenant string, n int) uint64 {
-	w.t.Helper()
-	at, err := NewPublisher(w.js, w.codec).Send(w.t.Context(), edda.Event{
+	w.T.Helper()
+	at, err := NewPublisher(w.JS, w.codec).Send(w.T.Context(), edda.Event{
 		Kind: edda.KindSignal, ID: fmt.Sprintf("%s-signal-%d", tenant, n), Type: "hurry", Tenant: tenant,
 		Key: edda.Key{Tenant: tenant, Saga: "order", Correlation: "O1"},
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return at.Seq
 }
@@ -69,7 +68,7 @@ func TestEndsOfAnIdleStream(t *testing.T) {
 	})
 }
 
-func TestEndsLookPastWhatIsNoInput(t *testing.T) {
+func TestEndsSkipMessagesThatAreNoInputs(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
@@ -85,9 +84,9 @@ func TestEndsLookPastWhatIsNoInput(t *testing.T) {
 	})
 }
 
-func TestEndsBeforeAnythingIsRead(t *testing.T) {
+func TestEndsBeforeRun(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll}) // it does not run
+		src, err := OpenSource(ctx, w.JS, nil, SourceOptions{From: FromAll}) // it does not run
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,19 +99,16 @@ func TestEndsBeforeAnythingIsRead(t *testing.T) {
 	})
 }
 
-// A position that nobody can reach would stop every timer.
-func TestEndsAskForNothingThatIsGone(t *testing.T) {
+// TestEndsSkipDeletedMessages, because a Need that nothing can reach would stop every timer.
+func TestEndsSkipDeletedMessages(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll})
+		src, err := OpenSource(ctx, w.JS, nil, SourceOptions{From: FromAll})
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.send("acme", "O1", 1)
 		w.send("acme", "O1", 2)
-		s, err := w.js.Stream(ctx, wire.AggregateEvents)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.Stream(ctx, wire.AggregateEvents)
 		if err := s.DeleteMsg(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +122,7 @@ func TestEndsAskForNothingThatIsGone(t *testing.T) {
 	})
 }
 
-func TestEndsLeaveOtherTenantsOut(t *testing.T) {
+func TestEndsSkipOtherTenants(t *testing.T) {
 	for name, tenants := range map[string]wire.Tenants{"names": {"acme"}, "patterns": {"ac*"}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
@@ -143,9 +139,9 @@ func TestEndsLeaveOtherTenantsOut(t *testing.T) {
 	}
 }
 
-func TestEndsDoNotWaitForAReaderThatStands(t *testing.T) {
+func TestEndsDoNotWaitForAReaderThatDoesNotRun(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll, Tenants: wire.Tenants{"ac*"}})
+		src, err := OpenSource(ctx, w.JS, nil, SourceOptions{From: FromAll, Tenants: wire.Tenants{"ac*"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +155,7 @@ func TestEndsFailWithoutAServer(t *testing.T) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		synctest.Wait()
-		w.restart(func() {
+		w.Restart(func() {
 			if _, err := src.Ends(ctx); err == nil {
 				t.Error("there are ends without a server")
 			}

@@ -13,39 +13,38 @@ import (
 	"edda"
 )
 
-// From says where a source begins in a stream that has no checkpoint.
+// From is where a source begins in a stream without a checkpoint.
 type From string
 
-// The beginnings. The empty From is FromNow.
+// The values of From. The empty one is FromNow.
 const (
-	FromNow From = "now" // after the last message that is there now
-	FromAll From = "all" // with the first message that is still there
+	FromNow From = "now" // after the last message of now
+	FromAll From = "all" // with the first message of the stream
 )
 
-// Loss is a checkpoint that no longer fits its stream.
+// Loss describes a checkpoint that no longer fits its stream.
 type Loss struct {
 	Checkpoint edda.Checkpoint
-	// What says what is wrong, in words.
+	// What describes the loss.
 	What string
-	// Handled is set where nothing is known to be missing but what was handled: the server
-	// lost the end of the stream, as after a power cut.
+	// Handled is set if only handled messages are known to be missing: the server lost the end of
+	// the stream, as after a power cut.
 	Handled bool
-	// Resume is where reading goes on once the loss is accepted, and Next says in
-	// words at which message.
+	// Resume is where reading continues after the loss is accepted. Next describes that message.
 	Resume edda.Checkpoint
 	Next   string
 }
 
-// Accepted says what was lost and where reading goes on, for logs and the audit.
+// Accepted describes the loss and where reading continues, for logs and the audit.
 func (l Loss) Accepted() string {
 	return fmt.Sprintf("stream %s %s; reading goes on at %s", l.Checkpoint.Stream, l.What, l.Next)
 }
 
-// ErrShorter says that a server came back without the end of a stream, all of which is
-// handled: a source that is opened anew goes on.
+// ErrShorter says that a server came back without the end of a stream, and that everything lost was
+// handled. A source that is opened again can continue.
 var ErrShorter = errors.New("the server lost the end of a stream")
 
-// lossError is edda.Permanent: only a person can accept a loss.
+// lossError is edda.Permanent, because only an operator can accept a loss.
 func lossError(losses []Loss) error {
 	whats := make([]string, len(losses))
 	for i, l := range losses {
@@ -55,14 +54,14 @@ func lossError(losses []Loss) error {
 		strings.Join(whats, "; "))
 }
 
-// verdict is what the guard found out about one stream.
+// verdict is the guard's result for one stream.
 type verdict struct {
-	start edda.Checkpoint // the position to go on from
+	start edda.Checkpoint // where to continue
 	loss  *Loss
 }
 
-// guard holds a checkpoint against its stream. Reading on from a position in
-// another stream would drop messages as already seen, or apply others twice.
+// guard compares a checkpoint with its stream. Reading on from a position of another stream would
+// drop messages as duplicates, or apply others twice.
 func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held []edda.Checkpoint, from From) (verdict, error) {
 	info, err := s.Info(ctx)
 	if err != nil {
@@ -84,12 +83,12 @@ func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held
 	loss.Checkpoint = cp
 	loss.Resume, loss.Next, err = resume(ctx, s, info, cp)
 	if err == nil && loss.Handled {
-		loss.Handled, err = tellsApart(ctx, js, s, info, cp, loss.Resume.Seq)
+		loss.Handled, err = separable(ctx, js, s, info, cp, loss.Resume.Seq)
 	}
 	return verdict{start: loss.Resume, loss: loss}, err
 }
 
-// beginning is the position of a source that was never there before.
+// beginning returns the first position in a stream without a checkpoint.
 func beginning(info *jetstream.StreamInfo, from From) edda.Checkpoint {
 	cp := edda.Checkpoint{Stream: info.Config.Name, Created: info.Created.UTC()}
 	if from == FromAll {
@@ -118,8 +117,8 @@ func inspect(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo
 	return sameMessage(ctx, s, info, cp)
 }
 
-// truncated is what the stream's state alone shows: it is another one, or shorter
-// than it was.
+// truncated returns the loss that the stream's state alone shows: the stream is another one, or
+// shorter.
 func truncated(info *jetstream.StreamInfo, cp edda.Checkpoint) *Loss {
 	st := info.State
 	switch {
@@ -136,20 +135,19 @@ func truncated(info *jetstream.StreamInfo, cp edda.Checkpoint) *Loss {
 	return nil
 }
 
-// recreated tells whether the stream is another one of the same name.
+// recreated reports whether the stream is another one of the same name.
 func recreated(info *jetstream.StreamInfo, cp edda.Checkpoint) bool {
 	return !cp.Created.IsZero() && !cp.Created.Equal(info.Created) && !restored(info)
 }
 
-// restored tells whether the stream was made of a backup: the server says that it was created
-// then, but it has messages that were stored before. What else it has is looked at as after
-// any other loss.
+// restored reports whether the stream was restored from a backup: it has messages that are older
+// than itself. Its messages are then checked as after any other loss.
 func restored(info *jetstream.StreamInfo) bool {
 	return info.State.Msgs > 0 && info.State.FirstTime.Before(info.Created)
 }
 
-// sameMessage recognises the checkpoint's message by its stored time. A message
-// that has expired proves nothing, and neither does a checkpoint without a time.
+// sameMessage compares the store time of the checkpoint's message. An expired message proves
+// nothing, nor does a checkpoint without a time.
 func sameMessage(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo, cp edda.Checkpoint) (*Loss, error) {
 	if cp.Seq == 0 || cp.Time.IsZero() || cp.Seq < info.State.FirstSeq {
 		return nil, nil
@@ -172,3 +170,82 @@ func sameMessage(ctx context.Context, s jetstream.Stream, info *jetstream.Stream
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// resume returns where reading continues after an accepted loss: behind the handled messages that
+// are still there. New messages in place of lost ones are read.
+func resume(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo, cp edda.Checkpoint) (edda.Checkpoint, string, error) {
+	start := beginning(info, FromAll)
+	switch {
+	case recreated(info, cp), info.State.FirstSeq > cp.Seq:
+		return start, fmt.Sprintf("message %d, where the stream begins", start.Seq+1), nil
+	case cp.Time.IsZero():
+		end := last(info)
+		return end, fmt.Sprintf("message %d, the next to come, as the checkpoint does not say when its message was stored", end.Seq+1), nil
+	}
+	// The message at the checkpoint is lost or replaced. If the server's clock went
+	// back, the replacement seems to be older.
+	m, err := lastUntil(ctx, s, start.Seq+1, min(info.State.LastSeq, cp.Seq-1), cp.Time)
+	if err != nil {
+		return start, "", fmt.Errorf("look for the first message after %s: %w", stamp(cp.Time), err)
+	}
+	if m != nil {
+		start.Seq, start.Time = m.Sequence, m.Time.UTC()
+	}
+	return start, fmt.Sprintf("message %d, the first stored after what was handled, which was at %s", start.Seq+1, stamp(cp.Time)), nil
+}
+
+// lastUntil returns the last message from first to last that was stored no later than t; nil if
+// there is none. It is a binary search that skips deleted messages.
+func lastUntil(ctx context.Context, s jetstream.Stream, first, last uint64, t time.Time) (*jetstream.RawStreamMsg, error) {
+	var found *jetstream.RawStreamMsg
+	for first <= last {
+		middle := first + (last-first)/2
+		m, err := s.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(">")) // at middle, or the next that is there
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			last = middle - 1
+		case err != nil:
+			return nil, err
+		case m.Sequence > last || m.Time.After(t):
+			last = middle - 1
+		default:
+			found, first = m, m.Sequence+1
+		}
+	}
+	return found, nil
+}
+
+// separableWithin bounds the messages whose store times are checked: more than a server can write
+// between its loss and this check.
+const separableWithin = 4096
+
+// separable reports whether store times separate handled messages from those that the server wrote
+// in place of lost ones. For that its clock must not have gone back. upto is the last sequence
+// that counts as handled.
+func separable(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, info *jetstream.StreamInfo, cp edda.Checkpoint, upto uint64) (bool, error) {
+	if cp.Time.IsZero() || !info.TimeStamp.IsZero() && info.TimeStamp.Before(cp.Time) {
+		return false, nil
+	}
+	next, err := s.GetMsg(ctx, upto+1, jetstream.WithGetMsgSubject(">"))
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, fmt.Errorf("look at the message behind %d: %w", upto, err)
+	}
+	if err == nil && !next.Time.After(cp.Time) {
+		return false, nil
+	}
+	first := max(info.State.FirstSeq, 1)
+	if upto < first || info.State.Msgs == 0 {
+		return true, nil
+	}
+	if upto > separableWithin {
+		first = max(first, upto-separableWithin)
+	}
+	was, forth := cp.Created, true
+	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: first, HeadersOnly: true}
+	err = scanStream(ctx, js, info.Config.Name, cfg, upto, func(_ jetstream.Msg, md *jetstream.MsgMetadata) error {
+		forth = forth && !md.Timestamp.Before(was)
+		was = md.Timestamp
+		return nil
+	})
+	return forth, err
+}

@@ -12,33 +12,33 @@ import (
 	"edda/stream/wire"
 )
 
-// tell sends a signal and a result, as people and workers do.
+// tell publishes a signal and a result.
 func (w *world) tell(ctx context.Context, id string) {
-	w.t.Helper()
-	p := NewPublisher(w.js, w.codec)
+	w.T.Helper()
+	p := NewPublisher(w.JS, w.codec)
 	_, err := p.Send(ctx, edda.Event{Kind: edda.KindSignal, ID: "signal-" + id, Tenant: "acme", Type: "go",
 		Key: edda.Key{Tenant: "acme", Saga: "order", Correlation: id}})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	if err := p.PublishResult(ctx, effects.Result{Tenant: "acme", CommandID: "command-" + id, Effect: "charge", Outcome: edda.Succeeded, Time: noon}); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
-func TestHeldEventsStayInTheirStreamAndTheRestComes(t *testing.T) {
+func TestHoldPausesAggregateEventsOnly(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		const events = 2*bufferEvents + 500
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		src.Hold(true)
 		for i := range events {
-			if err := w.nc.Publish(orders, fmt.Appendf(nil, `{"event_type":"X","event_id":"e%d"}`, i)); err != nil {
+			if err := w.NC.Publish(orders, fmt.Appendf(nil, `{"event_type":"X","event_id":"e%d"}`, i)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, id := range []string{"1", "2", "3"} {
-			time.Sleep(time.Hour) // heartbeats are missed and messages sent again meanwhile
+			time.Sleep(time.Hour) // longer than heartbeats and redeliveries
 			w.tell(ctx, id)
 			got := fetch(ctx, t, src, 2)
 			if got[0].Stream == wire.AggregateEvents || got[1].Stream == wire.AggregateEvents {
@@ -59,17 +59,17 @@ func TestHeldEventsStayInTheirStreamAndTheRestComes(t *testing.T) {
 	})
 }
 
-func TestAFetchOfLargeEventsIsShort(t *testing.T) {
+func TestFetchIsBoundedInBytes(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		body := fmt.Appendf(nil, `{"event_type":"X","payload":{"text":%q}}`, strings.Repeat("x", 500<<10))
 		for range 30 {
-			if _, err := w.js.Publish(ctx, orders, body); err != nil {
+			if _, err := w.JS.Publish(ctx, orders, body); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Minute) // all of it is in the buffer
+		time.Sleep(time.Minute) // until all events are in the buffer
 		if n := src.readers[0].buffer.len(); n != 30 {
 			t.Fatalf("%d events in the buffer", n)
 		}

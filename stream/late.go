@@ -16,44 +16,43 @@ import (
 )
 
 const (
-	// lateAfter is how much longer than the quickest a late echo needed. As a rule an echo
-	// goes out with the next delivery; where the process died in between, or NATS was away,
-	// that may take hours.
+	// lateAfter is how much longer than the quickest a late echo took. Usually an echo is published
+	// with the next delivery. It may take hours if the process died in between or NATS was away.
 	lateAfter = time.Second
-	// maxLate and maxLateBytes bound the late echoes that are read beforehand: what some
-	// thousand orders have in flight. The others come when they were stored.
+	// maxLate and maxLateBytes bound the late echoes that are read ahead: what some thousand orders
+	// have in flight. The others come at their store time.
 	maxLate      = 1 << 14
 	maxLateBytes = 16 << 20
 )
 
-// late are results of the backlog whose echoes were stored long after they were taken. Other
-// messages were stored in between, so a restored store that took an echo where it lies would
-// apply the result behind them. The result is given at the time when it was taken, without
-// a stream; its echo is a duplicate later.
+// late are results of the backlog whose echoes were stored long after the result was applied. A
+// restored store that took such an echo at its place in the stream would apply the result after
+// messages that came later. So the source returns the result at the time it was applied, without a
+// stream. Its echo is a duplicate later.
 type late struct {
-	echoes []delayedEcho
-	least  time.Duration // how long the quickest echo needed, by both clocks
-	left   int           // for which there was no room
+	echoes   []delayedEcho
+	minDelay time.Duration // delay of the quickest echo, by both clocks
+	omitted  int           // echoes beyond maxLate
 }
 
-// delayedEcho is where an echo lies, and how long after the result it was stored.
+// delayedEcho is the sequence of an echo, and how long after the result it was stored.
 type delayedEcho struct {
-	seq  uint64
-	took time.Duration
+	seq   uint64
+	delay time.Duration
 }
 
-// findLate reads the headers of the echoes up to the end of the backlog. Only a restored
-// store has not applied their results.
+// findLate reads the headers of the echoes up to the end of the backlog. Only a restored store
+// lacks their results.
 func (r *reader) findLate(ctx context.Context, read, end uint64) ([]edda.Event, error) {
 	if !r.restored || !r.results() || end <= read {
 		return nil, nil
 	}
-	found := late{least: engine.MaxSkew}
+	found := late{minDelay: engine.MaxSkew}
 	cfg := jetstream.OrderedConsumerConfig{
 		FilterSubjects: r.codec.Filters(*r.tenants.Load(), "*", wire.FamilyResult, wire.FamilyEcho),
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: read + 1, HeadersOnly: true,
 	}
-	err := readAgain(ctx, r.js, r.name, cfg, end, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
+	err := scanStream(ctx, r.js, r.name, cfg, end, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
 		if at, was := (wire.Message{Header: m.Headers(), Time: md.Timestamp}).Taken(); was {
 			found.note(delayedEcho{md.Sequence.Stream, md.Timestamp.Sub(at)})
 		}
@@ -65,10 +64,10 @@ func (r *reader) findLate(ctx context.Context, read, end uint64) ([]edda.Event, 
 	return r.readLate(ctx, &found)
 }
 
-// note keeps an echo that may be late. The quickest one says how far the clocks are apart,
-// and it may be still to come.
+// note keeps an echo that may be late. The quickest one shows how far the clocks differ, and may
+// still come.
 func (l *late) note(c delayedEcho) {
-	l.least = min(l.least, c.took)
+	l.minDelay = min(l.minDelay, c.delay)
 	l.echoes = append(l.echoes, c)
 	if len(l.echoes) >= 2*maxLate {
 		l.sift()
@@ -77,12 +76,12 @@ func (l *late) note(c delayedEcho) {
 
 // sift drops echoes that are not late, and those beyond maxLate.
 func (l *late) sift() {
-	l.echoes = slices.DeleteFunc(l.echoes, func(c delayedEcho) bool { return c.took <= l.least+lateAfter })
-	l.left += max(0, len(l.echoes)-maxLate)
+	l.echoes = slices.DeleteFunc(l.echoes, func(c delayedEcho) bool { return c.delay <= l.minDelay+lateAfter })
+	l.omitted += max(0, len(l.echoes)-maxLate)
 	l.echoes = l.echoes[:min(len(l.echoes), maxLate)]
 }
 
-// readLate reads the late echoes whole, in the order of their results.
+// readLate reads the late echoes, in the order of their results.
 func (r *reader) readLate(ctx context.Context, found *late) (events []edda.Event, err error) {
 	found.sift()
 	for bytes := 0; len(found.echoes) > 0 && bytes < maxLateBytes; found.echoes = found.echoes[1:] {
@@ -93,18 +92,19 @@ func (r *reader) readLate(ctx context.Context, found *late) (events []edda.Event
 		if !is {
 			continue
 		}
-		// By the stream's clock it would have been stored then.
-		ev.Stream, ev.Seq, ev.Stored = "", 0, ev.Time.Add(found.least)
+		// the store time that a prompt echo would have
+		ev.Stream, ev.Seq, ev.Stored = "", 0, ev.Time.Add(found.minDelay)
 		events, bytes = append(events, ev), bytes+len(ev.Payload)
 	}
-	if left := found.left + len(found.echoes); left > 0 {
-		r.log.Warn("more echoes of results were stored late than are looked for: the others come when they were stored", zap.Int("others", left))
+	if left := found.omitted + len(found.echoes); left > 0 {
+		r.log.Warn("too many echoes were stored late to read all of them ahead: the others come at their store time", zap.Int("others", left))
 	}
 	slices.SortStableFunc(events, func(a, b edda.Event) int { return a.Stored.Compare(b.Stored) })
 	return events, nil
 }
 
-// readEcho reads one echo; false where the message is none, or of a tenant not served here.
+// readEcho reads one echo. It returns false if the message is none, or of a tenant that is not
+// served here.
 func (r *reader) readEcho(ctx context.Context, seq uint64) (ev edda.Event, is bool, err error) {
 	m, err := r.stream.GetMsg(ctx, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -122,7 +122,7 @@ func (s *Source) peekLate(n int) storedTimes {
 	for _, r := range s.readers {
 		s.late = append(s.late, r.handLate()...)
 	}
-	w := storedTimes{whole: len(s.late) <= n}
+	w := storedTimes{complete: len(s.late) <= n}
 	for i := range s.late[:min(n, len(s.late))] {
 		w.times = append(w.times, s.late[i].Stored)
 	}
@@ -135,7 +135,7 @@ func (s *Source) takeLate(n int) []edda.Event {
 	return out
 }
 
-// handLate returns what findLate found, once.
+// handLate returns the results of findLate once.
 func (r *reader) handLate() []edda.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"edda/stream/wire"
 )
 
-// copyAt is the copy of a command's result that was taken at a time.
-func copyAt(t *testing.T, w edda.Work, at time.Time) edda.Work {
+// echoAt returns the echo of a command's result that was applied at a time.
+func echoAt(t *testing.T, w edda.Work, at time.Time) edda.Work {
 	t.Helper()
 	cmd, _ := wire.Codec{}.Offered(&w)
 	_, copied, err := wire.Codec{}.Applied(effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Succeeded,
@@ -27,16 +27,16 @@ func copyAt(t *testing.T, w edda.Work, at time.Time) edda.Work {
 	return copied
 }
 
-// copyOf stores the copy of a result that was taken so long ago.
-func (w *world) copyOf(tenant, id string, ago time.Duration) {
-	w.t.Helper()
-	copied := copyAt(w.t, handable(id, tenant), time.Now().Add(-ago).UTC())
-	if errs := NewPublisher(w.js, wire.Codec{}).Deliver(w.t.Context(), []edda.Work{copied}); errs != nil {
-		w.t.Fatal(errs)
+// publishEcho publishes the echo of a result that was applied some time ago.
+func (w *world) publishEcho(tenant, id string, ago time.Duration) {
+	w.T.Helper()
+	copied := echoAt(w.T, command(id, tenant), time.Now().Add(-ago).UTC())
+	if errs := NewPublisher(w.JS, wire.Codec{}).Deliver(w.T.Context(), []edda.Work{copied}); errs != nil {
+		w.T.Fatal(errs)
 	}
 }
 
-// places are where events lie, and what they are the results of.
+// places formats the place of each event, and its command.
 func places(events []edda.Event) (out []string) {
 	for _, ev := range events {
 		out = append(out, fmt.Sprintf("%s%d %s", ev.Stream, ev.Seq, ev.CommandID))
@@ -44,9 +44,9 @@ func places(events []edda.Event) (out []string) {
 	return out
 }
 
-// TestARestoredStoreTakesALateResultWhenItWasTaken: what others stored before its copy
-// came behind it then. The copy is a duplicate in its place.
-func TestARestoredStoreTakesALateResultWhenItWasTaken(t *testing.T) {
+// TestARestoredStoreGetsALateResultAtItsTime: messages that others stored before the echo were
+// later than the result. The echo is a duplicate at its place.
+func TestARestoredStoreGetsALateResultAtItsTime(t *testing.T) {
 	for _, restored := range []bool{true, false} {
 		bubble(t, func(ctx context.Context, w *world) {
 			_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
@@ -55,12 +55,12 @@ func TestARestoredStoreTakesALateResultWhenItWasTaken(t *testing.T) {
 				w.send("acme", "O1", i)
 				time.Sleep(time.Hour)
 			}
-			w.copyOf("acme", "prompt", 0)
-			w.copyOf("acme", "slow", lateAfter)
+			w.publishEcho("acme", "prompt", 0)
+			w.publishEcho("acme", "slow", lateAfter)
 			w.result("acme", "plain")
-			w.copyOf("other", "foreign", 2*time.Hour)
-			w.copyOf("acme", "late", 90*time.Minute)
-			w.copyOf("acme", "later", 150*time.Minute)
+			w.publishEcho("other", "foreign", 2*time.Hour)
+			w.publishEcho("acme", "late", 90*time.Minute)
+			w.publishEcho("acme", "later", 150*time.Minute)
 			time.Sleep(time.Hour)
 			w.send("acme", "O1", 3)
 			src, stop := w.open(ctx, nil, SourceOptions{From: FromAll, Restored: restored, Tenants: wire.Tenants{"ac*"}})
@@ -72,22 +72,21 @@ func TestARestoredStoreTakesALateResultWhenItWasTaken(t *testing.T) {
 			if !restored {
 				want = slices.DeleteFunc(want, func(place string) bool { return place[0] == '0' })
 			}
-			if got := places(fetchPast(ctx, w.t, src)); !slices.Equal(got, want) {
+			if got := places(fetchBacklog(ctx, w.T, src)); !slices.Equal(got, want) {
 				t.Errorf("restored %v:\n got %q\nwant %q", restored, got, want)
 			}
 		})
 	}
 }
 
-// TestLateResultsComeInPortions, however little is asked for.
-func TestLateResultsComeInPortions(t *testing.T) {
+func TestLateResultsRespectTheLimit(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
 		stop()
 		for i := range 5 {
-			w.copyOf("acme", fmt.Sprint("c", i), time.Duration(9-i)*time.Hour)
+			w.publishEcho("acme", fmt.Sprint("c", i), time.Duration(9-i)*time.Hour)
 		}
-		w.copyOf("acme", "prompt", 0)
+		w.publishEcho("acme", "prompt", 0)
 		src, stop := w.open(ctx, nil, SourceOptions{From: FromAll, Restored: true})
 		defer stop()
 		var got []string
@@ -110,44 +109,45 @@ func TestLateResultsComeInPortions(t *testing.T) {
 	})
 }
 
-// TestLateResultsHaveABound: what is beyond it comes when it was stored. What is not late
-// takes no room, however many there are, and whatever the clocks say.
-func TestLateResultsHaveABound(t *testing.T) {
+// TestLateResultsAreBounded: results beyond the bound come at their store time. Prompt echoes take
+// no room, however many there are and however far the clocks differ.
+func TestLateResultsAreBounded(t *testing.T) {
 	for _, skew := range []time.Duration{0, time.Hour, -engine.MaxSkew} {
-		found := late{least: engine.MaxSkew}
+		found := late{minDelay: engine.MaxSkew}
 		found.note(delayedEcho{1, skew + 2*lateAfter})
 		for i := range 5 * maxLate {
 			found.note(delayedEcho{uint64(i), skew + time.Duration(i)})
 		}
 		found.note(delayedEcho{2, skew + lateAfter + 1})
-		if found.sift(); skew <= engine.MaxSkew && (len(found.echoes) != 2 || found.left != 0 || found.least != skew) {
-			t.Errorf("skew %v: %d are late, %d left, the quickest took %v", skew, len(found.echoes), found.left, found.least)
+		if found.sift(); skew <= engine.MaxSkew && (len(found.echoes) != 2 || found.omitted != 0 || found.minDelay != skew) {
+			t.Errorf("skew %v: %d are late, %d left, the quickest delay %v", skew, len(found.echoes), found.omitted, found.minDelay)
 		}
 		for i := range 5 * maxLate {
 			found.note(delayedEcho{uint64(i), skew + time.Hour})
 		}
-		if found.sift(); len(found.echoes) != maxLate || found.left == 0 {
-			t.Errorf("skew %v: %d are late, %d left", skew, len(found.echoes), found.left)
+		if found.sift(); len(found.echoes) != maxLate || found.omitted == 0 {
+			t.Errorf("skew %v: %d are late, %d left", skew, len(found.echoes), found.omitted)
 		}
 	}
 }
 
-// TestLateIsByTheClockOfTheStream: where that is ahead of ours all copies seem to be late.
-func TestLateIsByTheClockOfTheStream(t *testing.T) {
+// TestLateIsRelativeToTheQuickestEcho: if the stream's clock is ahead of ours, all echoes seem
+// late.
+func TestLateIsRelativeToTheQuickestEcho(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
 		stop()
 		const ahead = 40 * time.Second
-		w.copyOf("acme", "first", ahead)
+		w.publishEcho("acme", "first", ahead)
 		time.Sleep(30 * time.Second)
 		w.send("acme", "O1", 0)
 		time.Sleep(10 * time.Second)
-		w.copyOf("acme", "prompt", ahead)
-		w.copyOf("acme", "late", ahead+20*time.Second)
+		w.publishEcho("acme", "prompt", ahead)
+		w.publishEcho("acme", "late", ahead+20*time.Second)
 		src, stop := w.open(ctx, nil, SourceOptions{From: FromAll, Restored: true})
 		defer stop()
 		want := []string{"WORKFLOW_EVENTS1 first", "0 late", "AGGREGATE_EVENTS1 ", "WORKFLOW_EVENTS2 prompt", "WORKFLOW_EVENTS3 late"}
-		if got := places(fetchPast(ctx, w.t, src)); !slices.Equal(got, want) {
+		if got := places(fetchBacklog(ctx, w.T, src)); !slices.Equal(got, want) {
 			t.Errorf("got %q\nwant %q", got, want)
 		}
 	})

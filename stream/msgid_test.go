@@ -9,30 +9,28 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
-// takes publishes under a Nats-Msg-Id as a program does that chooses its headers.
-func (w *world) takes(ctx context.Context, subject, id string) (duplicate bool) {
-	w.t.Helper()
-	ack, err := w.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {id}}, Data: []byte(`{"event_type":"X"}`)})
+// takeMsgID publishes with a Nats-Msg-Id of another program's choice.
+func (w *world) takeMsgID(ctx context.Context, subject, id string) (duplicate bool) {
+	w.T.Helper()
+	ack, err := w.JS.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {id}}, Data: []byte(`{"event_type":"X"}`)})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return ack.Duplicate
 }
 
 // ids are those under which Edda knows the messages of a subject.
 func (w *world) ids(ctx context.Context, stream, subject string) (ids []string) {
-	w.t.Helper()
-	s, err := w.js.Stream(ctx, stream)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.T.Helper()
+	s := w.Stream(ctx, stream)
 	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
 		m, err := s.GetMsg(ctx, seq)
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		if m.Subject == subject {
 			ids = append(ids, w.codec.ID(wire.Message{Subject: m.Subject, Header: m.Header}))
@@ -41,11 +39,11 @@ func (w *world) ids(ctx context.Context, stream, subject string) (ids []string) 
 	return ids
 }
 
-// Bob has a token for bob alone, and posts an event with the id that acme's producer is
-// about to use. The producer's event is stored.
-func TestAnEventIDThatACallerOfAnotherTenantUsedIsNoDuplicate(t *testing.T) {
+// TestAnEventIDOfAnotherTenantsCallerIsNoDuplicate: bob may publish for bob only. An event of his
+// has the id that acme's producer uses next. The producer's event is stored.
+func TestAnEventIDOfAnotherTenantsCallerIsNoDuplicate(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		for _, id := range []string{"order-1002", "acme order-1002", orders + " order-1002"} {
 			for _, ev := range []edda.Event{
 				{Kind: edda.KindEvent, ID: id, Tenant: "bob", Type: "X", AggregateType: "Order", AggregateID: "O1"},
@@ -55,18 +53,18 @@ func TestAnEventIDThatACallerOfAnotherTenantUsedIsNoDuplicate(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if w.takes(ctx, orders, id) {
+			if w.takeMsgID(ctx, orders, id) {
 				t.Errorf("acme's event %q is taken for bob's", id)
 			}
 		}
 	})
 }
 
-// A caller of the same tenant may post an event under the id that Edda derives for a
-// child's start on the same subject.
-func TestAnIDThatACallerChoseIsNotOneThatEddaDerived(t *testing.T) {
+// TestACallersIDNeverEqualsADerivedID: a caller of the same tenant posts an event under the id that
+// Edda derives for a child's start on the same subject.
+func TestACallersIDNeverEqualsADerivedID(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		start := edda.Work{ID: "w-1", Kind: edda.WorkStart, From: parent, Target: edda.Key{Tenant: "acme", Saga: "child", Correlation: "C"}, Time: noon}
 		for _, id := range []string{"w-1", "acme w-1"} {
 			sent, err := p.Send(ctx, edda.Event{Kind: edda.KindSignal, ID: id, Tenant: "acme", Type: "X", Key: start.Target})
@@ -81,9 +79,10 @@ func TestAnIDThatACallerChoseIsNotOneThatEddaDerived(t *testing.T) {
 	})
 }
 
-// Whoever may write on bob's subjects writes there under the very header that Edda is
-// going to use for acme. Everything of acme is stored all the same, once, under its id.
-func TestAHeaderThatWasTakenOnAnotherSubjectMakesNothingVanish(t *testing.T) {
+// TestAMsgIDTakenOnAnotherSubjectLosesNothing: a producer that may publish to bob's subjects uses
+// the Nats-Msg-Id that Edda is about to use for acme. acme's message is still stored, once, under
+// its id.
+func TestAMsgIDTakenOnAnotherSubjectLosesNothing(t *testing.T) {
 	fact := facts(1)[0]
 	command := edda.Work{ID: "w-1", Kind: edda.WorkCommand, From: parent, Name: "Payment.Request", To: "P.1", Time: noon}
 	tests := map[string]struct {
@@ -108,10 +107,10 @@ func TestAHeaderThatWasTakenOnAnotherSubjectMakesNothingVanish(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
-				if w.takes(ctx, "tenant.bob."+families[test.stream]+".1", test.taken) {
+				if w.takeMsgID(ctx, "tenant.bob."+families[test.stream]+".1", test.taken) {
 					t.Fatal("the theft is itself a duplicate")
 				}
-				p := NewPublisher(w.js, wire.Codec{})
+				p := NewPublisher(w.JS, wire.Codec{})
 				if err := test.publish(ctx, p); err != nil {
 					t.Fatal(err)
 				}
@@ -137,17 +136,13 @@ func mustSubject(t *testing.T, w edda.Work) string {
 	return m.Subject
 }
 
-// A duplicate whose first message was deleted meanwhile would be nowhere.
 func TestADuplicateOfADeletedMessageIsStoredAgain(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p, batch := NewPublisher(w.js, wire.Codec{}), facts(3)
+		p, batch := NewPublisher(w.JS, wire.Codec{}), facts(3)
 		if errs := p.Deliver(ctx, batch); errs != nil {
 			t.Fatal(errs)
 		}
-		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.Stream(ctx, wire.WorkflowEvents)
 		if err := s.DeleteMsg(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
@@ -161,11 +156,10 @@ func TestADuplicateOfADeletedMessageIsStoredAgain(t *testing.T) {
 	})
 }
 
-// Two workers publish one result, and a caller posts one event twice: that is stored once.
-func TestTheSameMessageAgainIsStoredOnce(t *testing.T) {
+func TestARepeatedPublishIsStoredOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		for range 2 {
-			p := NewPublisher(w.js, wire.Codec{})
+			p := NewPublisher(w.JS, wire.Codec{})
 			if err := p.PublishResult(ctx, effects.Result{Tenant: "acme", CommandID: "c", Effect: "charge", Outcome: edda.Failed}); err != nil {
 				t.Fatal(err)
 			}
@@ -178,14 +172,13 @@ func TestTheSameMessageAgainIsStoredOnce(t *testing.T) {
 	})
 }
 
-// What cannot be looked at is not taken for delivered.
-func TestADuplicateThatCannotBeLookedAtIsTriedAgain(t *testing.T) {
+func TestAnUnverifiedDuplicateIsRetried(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p, batch := NewPublisher(w.js, wire.Codec{}), facts(2)
+		p, batch := NewPublisher(w.JS, wire.Codec{}), facts(2)
 		d := wire.NewDraft()
 		errs := make([]error, 2)
 		p.confirm(ctx, d, []duplicate{{0, "NO_SUCH_STREAM", 1}, {1, wire.WorkflowEvents, 1}}, batch, errs)
-		wantError(t, errs[0], edda.Temporary, "w-0", "NO_SUCH_STREAM")
-		wantError(t, errs[1], edda.Temporary, "w-1", "NO_SUCH_STREAM")
+		testkit.WantError(t, errs[0], edda.Temporary, "w-0", "NO_SUCH_STREAM")
+		testkit.WantError(t, errs[1], edda.Temporary, "w-1", "NO_SUCH_STREAM")
 	})
 }

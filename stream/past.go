@@ -12,22 +12,21 @@ import (
 	"edda/stream/wire"
 )
 
-// rereadWait is how long the next message of a stream that is read again may take.
-const rereadWait = 10 * time.Second
+// scanWait bounds the wait for the next message of a scan.
+const scanWait = 10 * time.Second
 
-// Past reads what the input streams still hold, beside live processing and without
-// changing anything. It is for one goroutine.
+// Past reads what the input streams still hold, for replays. It changes nothing. It is not safe for
+// concurrent use.
 type Past struct {
 	js    jetstream.JetStream
 	codec wire.Codec
 }
 
-// NewPast makes one.
 func NewPast(js jetstream.JetStream, codec wire.Codec) *Past { return &Past{js: js, codec: codec} }
 
-// Each calls visit with every input of the tenant at or before the positions, one
-// stream after the other, each in its order; streams without a position are left
-// out. It tells of each stream which sequence is the first that it holds.
+// Each calls visit with every input of the tenant at or before the positions. It reads one stream
+// after the other, each in its order, and skips streams without a position. It returns the first
+// sequence of each stream.
 func (p *Past) Each(ctx context.Context, tenant string, upto []edda.Checkpoint, visit func(edda.Event) error) (map[string]uint64, error) {
 	first := map[string]uint64{}
 	for _, in := range inputs() {
@@ -52,18 +51,18 @@ func (p *Past) stream(ctx context.Context, in plan, tenant string, last uint64, 
 	}
 	first := s.CachedInfo().State.FirstSeq
 	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: p.codec.Filters(wire.Tenants{tenant}, "*", in.families...), DeliverPolicy: jetstream.DeliverAllPolicy}
-	return first, readAgain(ctx, p.js, in.name, cfg, last, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
+	return first, scanStream(ctx, p.js, in.name, cfg, last, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
 		msg := wire.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: in.name, Seq: md.Sequence.Stream, Time: md.Timestamp}
-		if stray(msg) {
+		if isStrayAck(msg) {
 			return nil
 		}
 		return visit(p.codec.Event(msg))
 	})
 }
 
-// readAgain calls visit with the messages up to last that a consumer of its own gives,
-// in their order.
-func readAgain(ctx context.Context, js jetstream.JetStream, name string, cfg jetstream.OrderedConsumerConfig, last uint64,
+// scanStream calls visit with the messages up to sequence last, in order, through an ordered
+// consumer of its own.
+func scanStream(ctx context.Context, js jetstream.JetStream, name string, cfg jetstream.OrderedConsumerConfig, last uint64,
 	visit func(jetstream.Msg, *jetstream.MsgMetadata) error) error {
 	cons, err := js.OrderedConsumer(ctx, name, cfg)
 	if err != nil {
@@ -82,7 +81,7 @@ func readAgain(ctx context.Context, js jetstream.JetStream, name string, cfg jet
 	}
 	defer it.Stop()
 	for {
-		m, err := nextAgain(ctx, it)
+		m, err := nextScanned(ctx, it)
 		if err != nil {
 			return fmt.Errorf("read stream %s again: %w", name, err)
 		}
@@ -102,13 +101,13 @@ func readAgain(ctx context.Context, js jetstream.JetStream, name string, cfg jet
 	}
 }
 
-// nextAgain waits for a message, and no longer than it may take.
-func nextAgain(ctx context.Context, it jetstream.MessagesContext) (jetstream.Msg, error) {
-	wait, cancel := context.WithTimeout(ctx, rereadWait)
+// nextScanned waits up to scanWait for the next message.
+func nextScanned(ctx context.Context, it jetstream.MessagesContext) (jetstream.Msg, error) {
+	wait, cancel := context.WithTimeout(ctx, scanWait)
 	defer cancel()
 	m, err := it.Next(jetstream.NextContext(wait))
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil, fmt.Errorf("no message came within %s", rereadWait)
+		return nil, fmt.Errorf("no message came within %s", scanWait)
 	}
 	return m, err
 }

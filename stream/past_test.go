@@ -10,19 +10,19 @@ import (
 	"edda/stream/wire"
 )
 
-// past reads everything of one tenant up to the positions.
+// past reads all events of a tenant up to the positions.
 func past(ctx context.Context, w *world, tenant string, upto ...edda.Checkpoint) ([]uint64, map[string]uint64) {
-	w.t.Helper()
+	w.T.Helper()
 	var got []uint64
-	first, err := NewPast(w.js, wire.Codec{}).Each(ctx, tenant, upto, func(ev edda.Event) error {
+	first, err := NewPast(w.JS, wire.Codec{}).Each(ctx, tenant, upto, func(ev edda.Event) error {
 		if ev.Tenant != tenant || ev.Malformed != "" || ev.Kind != edda.KindEvent {
-			w.t.Errorf("event %+v", ev)
+			w.T.Errorf("event %+v", ev)
 		}
 		got = append(got, ev.Seq)
 		return nil
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return got, first
 }
@@ -48,7 +48,7 @@ func TestPastReadsATenantUpToThePosition(t *testing.T) {
 		if got, _ := past(ctx, w, "acme"); len(got) != 0 {
 			t.Errorf("no position: %v", got)
 		}
-		s, err := w.js.Stream(ctx, wire.AggregateEvents)
+		s, err := w.JS.Stream(ctx, wire.AggregateEvents)
 		if err == nil {
 			err = s.DeleteMsg(ctx, 1)
 		}
@@ -60,7 +60,7 @@ func TestPastReadsATenantUpToThePosition(t *testing.T) {
 		}
 		stopIt := errors.New("enough")
 		n := 0
-		_, err = NewPast(w.js, wire.Codec{}).Each(ctx, "acme", []edda.Checkpoint{at(9)}, func(edda.Event) error { n++; return stopIt })
+		_, err = NewPast(w.JS, wire.Codec{}).Each(ctx, "acme", []edda.Checkpoint{at(9)}, func(edda.Event) error { n++; return stopIt })
 		if !errors.Is(err, stopIt) || n != 1 {
 			t.Errorf("%d, %v", n, err)
 		}

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// publishWindow bounds the messages that wait for their ack in one Deliver.
+	// publishWindow bounds the messages without an ack in one Deliver.
 	publishWindow = 256
-	// publishWait bounds how long one ack is waited for; after it the message
-	// may or may not be stored, and is offered again under the same id.
+	// publishWait bounds the wait for one ack. After it the message may or may not be stored, and
+	// the relay offers it again under the same id.
 	publishWait = 5 * time.Second
 )
 
@@ -33,7 +33,7 @@ type Publisher struct {
 	codec    wire.Codec
 	unacked  *unacked
 	failures publishFailures
-	tail     atomic.Pointer[Tail] // nil: what was published last is not noted
+	tail     atomic.Pointer[Tail] // nil: published messages are not recorded
 }
 
 var (
@@ -42,17 +42,15 @@ var (
 	_ effects.Publisher  = (*Publisher)(nil)
 )
 
-// NewPublisher makes a publisher.
 func NewPublisher(js jetstream.JetStream, c wire.Codec) *Publisher {
 	return &Publisher{js: js, codec: c, unacked: newUnacked(js.Conn())}
 }
 
-// Follow sets the tail that notes what Deliver has published last.
+// Follow sets the tail that records what Deliver publishes.
 func (p *Publisher) Follow(t *Tail) { p.tail.Store(t) }
 
-// Deliver is the relay's destination for all work but messages, and for
-// commands where there is no gateway. Everything goes out in the order of the
-// batch; what fails is edda.Temporary, but for an *outbox.Rejection.
+// Deliver publishes all kinds of work but messages; commands only if there is no gateway. It
+// publishes in the order of the batch. Errors are edda.Temporary or an *outbox.Rejection.
 func (p *Publisher) Deliver(ctx context.Context, batch []edda.Work) []error {
 	errs, began := make([]error, len(batch)), time.Now()
 	for from := 0; from < len(batch); from += publishWindow {
@@ -67,8 +65,8 @@ func (p *Publisher) Deliver(ctx context.Context, batch []edda.Work) []error {
 	return errs
 }
 
-// window publishes, then waits for every ack. Nothing is published again by itself:
-// that would let later messages pass.
+// window publishes, then waits for all acks. It does not retry, because then later messages would
+// overtake the failed one.
 func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error) {
 	var w *window
 	var err error
@@ -98,12 +96,12 @@ func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error)
 	p.confirm(ctx, d, w.duplicates(), batch, errs)
 }
 
-// confirm compares what the server took for duplicates. Where the first message is another
-// publisher's, the work is published under another Nats-Msg-Id: no other work of the batch
-// is of its instance, so it overtakes nothing. It stops at the first that fails.
-func (p *Publisher) confirm(ctx context.Context, d *wire.Draft, twins []duplicate, batch []edda.Work, errs []error) {
+// confirm compares each duplicate with the stored message. If that is another publisher's, confirm
+// publishes the work under another Nats-Msg-Id. No other work in the batch is from the same
+// instance, so it overtakes nothing. confirm stops at the first error.
+func (p *Publisher) confirm(ctx context.Context, d *wire.Draft, dups []duplicate, batch []edda.Work, errs []error) {
 	var failed error
-	for _, t := range twins {
+	for _, t := range dups {
 		w := &batch[t.place]
 		if failed == nil {
 			failed = p.confirmOne(ctx, d, t, w)
@@ -118,7 +116,7 @@ func (p *Publisher) confirmOne(ctx context.Context, d *wire.Draft, t duplicate, 
 	if err := p.codec.WriteWork(d, w); err != nil {
 		return err
 	}
-	d.Reply = "" // the client gives it one of its own
+	d.Reply = "" // the client sets its own
 	is, err := p.stored(ctx, t.stream, t.seq, &d.Msg)
 	stream, seq := t.stream, t.seq
 	if err == nil && !is {
@@ -160,7 +158,7 @@ func temporary(w *edda.Work, err error) error {
 	return edda.Classify(edda.Temporary, "publish %s %s: %w", w.Kind, w.ID, err)
 }
 
-// PublishResult publishes the outcome of an effect command.
+// PublishResult publishes the result of an effect command.
 func (p *Publisher) PublishResult(ctx context.Context, r effects.Result) error {
 	m, err := p.codec.Result(r)
 	if err != nil {
@@ -172,7 +170,7 @@ func (p *Publisher) PublishResult(ctx context.Context, r effects.Result) error {
 	return err
 }
 
-// Reject publishes the result of work that was refused for good.
+// Reject publishes the result of work that a destination has refused for good.
 func (p *Publisher) Reject(ctx context.Context, w edda.Work, r outbox.Rejection) error {
 	result, err := wire.Rejected(w, r)
 	if err != nil {
@@ -181,15 +179,14 @@ func (p *Publisher) Reject(ctx context.Context, w edda.Work, r outbox.Rejection)
 	return p.PublishResult(ctx, result)
 }
 
-// Sent is where an event lies.
+// Sent is the place of a stored message.
 type Sent struct {
 	Stream, Subject string
 	Seq             uint64
-	Duplicate       bool // it was there already
+	Duplicate       bool // the stream had it already
 }
 
-// Send publishes an event that people or programs send in, and returns where it
-// is stored.
+// Send publishes an event of a person or a program, and returns its place.
 func (p *Publisher) Send(ctx context.Context, ev edda.Event) (Sent, error) {
 	if len(ev.Payload) > 0 && !json.Valid(ev.Payload) {
 		return Sent{}, edda.Classify(edda.Permanent, "the payload is not JSON")
@@ -201,8 +198,8 @@ func (p *Publisher) Send(ctx context.Context, ev edda.Event) (Sent, error) {
 	return p.publish(ctx, m)
 }
 
-// publish stores a message, under another Nats-Msg-Id where somebody else's message has
-// the one that it should have.
+// publish stores a message. If another message has taken its Nats-Msg-Id, it stores it under a new
+// one.
 func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (Sent, error) {
 	ack, err := p.put(ctx, m)
 	if err == nil && ack.Duplicate {
@@ -218,8 +215,8 @@ func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (Sent, error) {
 	return Sent{Stream: ack.Stream, Subject: m.Subject, Seq: ack.Sequence, Duplicate: ack.Duplicate}, nil
 }
 
-// stored tells whether what lies where a duplicate's ack says is the message itself:
-// another one may have taken its Nats-Msg-Id, or it was deleted meanwhile.
+// stored reports whether the message at a duplicate's place is the same message. Another one may
+// have taken its Nats-Msg-Id, or somebody has deleted it.
 func (p *Publisher) stored(ctx context.Context, stream string, seq uint64, m *nats.Msg) (bool, error) {
 	s, err := p.js.Stream(ctx, stream)
 	if err != nil {

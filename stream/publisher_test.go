@@ -14,6 +14,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/testkit"
 	"edda/outbox"
 	"edda/stream/wire"
 )
@@ -33,7 +34,7 @@ func TestDeliverInOrder(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		batch := facts(3*publishWindow + 7)
 		if errs := p.Deliver(ctx, batch); errs != nil {
 			t.Fatal(errors.Join(errs...))
@@ -50,20 +51,20 @@ func TestDeliverInOrder(t *testing.T) {
 	})
 }
 
-func TestDeliverGivesEachItemItsFate(t *testing.T) {
+func TestDeliverReturnsTheErrorOfEachItem(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if err := w.js.DeleteStream(ctx, wire.WorkflowCommands); err != nil {
+		if err := w.JS.DeleteStream(ctx, wire.WorkflowCommands); err != nil {
 			t.Fatal(err)
 		}
 		batch := facts(4)
 		batch[1].Kind, batch[1].Name = edda.WorkCommand, "NoDot"
 		batch[2].Kind = edda.WorkEffect // its stream is gone
-		errs := NewPublisher(w.js, wire.Codec{}).Deliver(ctx, batch)
+		errs := NewPublisher(w.JS, wire.Codec{}).Deliver(ctx, batch)
 		if len(errs) != 4 || errs[0] != nil || errs[3] != nil {
 			t.Fatalf("got %v", errs)
 		}
 		wantRejection(t, errs[1], "name")
-		wantError(t, errs[2], edda.Temporary, "w-2", "effect")
+		testkit.WantError(t, errs[2], edda.Temporary, "w-2", "effect")
 	})
 }
 
@@ -71,7 +72,7 @@ func TestDeliverTooLargeForTheServer(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		batch := facts(1)
 		batch[0].Payload = json.RawMessage(`"` + strings.Repeat("x", 2<<20) + `"`)
-		errs := NewPublisher(w.js, wire.Codec{MaxPayload: 4 << 20}).Deliver(ctx, batch)
+		errs := NewPublisher(w.JS, wire.Codec{MaxPayload: 4 << 20}).Deliver(ctx, batch)
 		if len(errs) != 1 {
 			t.Fatalf("got %v", errs)
 		}
@@ -81,17 +82,17 @@ func TestDeliverTooLargeForTheServer(t *testing.T) {
 
 func TestDeliverWhileTheServerIsAway(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		batch := facts(publishWindow + 1)
-		w.restart(func() {
+		w.Restart(func() {
 			for _, err := range p.Deliver(ctx, batch) {
-				wantError(t, err, edda.Temporary, "publish fact")
+				testkit.WantError(t, err, edda.Temporary, "publish fact")
 			}
 		})
 		if errs := p.Deliver(ctx, batch); errs != nil {
 			t.Fatal(errors.Join(errs...))
 		}
-		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
+		s, err := w.JS.Stream(ctx, wire.WorkflowEvents)
 		if err != nil || s.CachedInfo().State.Msgs != uint64(len(batch)) {
 			t.Errorf("%d messages are stored: %v", s.CachedInfo().State.Msgs, err)
 		}
@@ -102,17 +103,17 @@ func TestDeliverEndsWithItsContext(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
-		for _, err := range NewPublisher(w.js, wire.Codec{}).Deliver(ctx, facts(3)) {
-			wantError(t, err, edda.Temporary, "canceled")
+		for _, err := range NewPublisher(w.JS, wire.Codec{}).Deliver(ctx, facts(3)) {
+			testkit.WantError(t, err, edda.Temporary, "canceled")
 		}
 	})
 }
 
-func TestRejectedWorkComesBackAsAResult(t *testing.T) {
+func TestRejectedWorkBecomesAResult(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		for _, work := range []edda.Work{{ID: "w-command", Kind: edda.WorkCommand, Name: "Payment.Request"}, {ID: "w-effect", Kind: edda.WorkEffect, Name: "charge"}} {
 			work.From, work.Step, work.Time = parent, "pay", noon
 			r := outbox.Rejection{Code: "no_funds", Message: "too poor", Status: 422}
@@ -128,10 +129,7 @@ func TestRejectedWorkComesBackAsAResult(t *testing.T) {
 			}
 			diff(t, string(ev.Payload), `{"code":"no_funds","message":"too poor","status":422}`)
 		}
-		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.Stream(ctx, wire.WorkflowEvents)
 		for _, subject := range []string{"tenant.acme.effect_result.command.w-command", "tenant.acme.effect_result.charge.w-effect"} {
 			if _, err := s.GetLastMsgForSubject(ctx, subject); err != nil {
 				t.Errorf("%s: %v", subject, err)
@@ -140,7 +138,7 @@ func TestRejectedWorkComesBackAsAResult(t *testing.T) {
 	})
 }
 
-func TestAnEndThatCannotBeSentIsToldToTheParent(t *testing.T) {
+func TestTheParentGetsTheResultOfAnEndThatCannotBeSent(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
@@ -148,7 +146,7 @@ func TestAnEndThatCannotBeSentIsToldToTheParent(t *testing.T) {
 		for was, want := range map[edda.Outcome]edda.Outcome{edda.Succeeded: edda.TimedOut, edda.Failed: edda.Failed} {
 			end := edda.Work{ID: "end-" + string(was), Kind: edda.WorkEnd, Name: "child", From: child, Target: parent,
 				CommandID: "start-" + string(was), Outcome: was}
-			if err := NewPublisher(w.js, wire.Codec{}).Reject(ctx, end, outbox.Rejection{Code: "too-large"}); err != nil {
+			if err := NewPublisher(w.JS, wire.Codec{}).Reject(ctx, end, outbox.Rejection{Code: "too-large"}); err != nil {
 				t.Fatal(err)
 			}
 			ev := fetch(ctx, t, src, 1)[0]
@@ -161,18 +159,18 @@ func TestAnEndThatCannotBeSentIsToldToTheParent(t *testing.T) {
 
 func TestPublishResultWithoutAServer(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		r := effects.Result{Tenant: "acme", CommandID: "c", Effect: "charge", Outcome: edda.Failed}
-		w.restart(func() { wantError(t, p.PublishResult(ctx, r), edda.Temporary, "publish to") })
+		w.Restart(func() { testkit.WantError(t, p.PublishResult(ctx, r), edda.Temporary, "publish to") })
 		if err := p.PublishResult(ctx, r); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-func TestSendSaysWhereTheEventLies(t *testing.T) {
+func TestSendReturnsThePlaceOfTheEvent(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		ev := edda.Event{Kind: edda.KindEvent, ID: "1", Tenant: "acme", Type: "X", AggregateType: "Order", AggregateID: "O1"}
 		want := Sent{Stream: wire.AggregateEvents, Subject: orders, Seq: 1}
 		for range 2 {
@@ -186,10 +184,10 @@ func TestSendSaysWhereTheEventLies(t *testing.T) {
 	})
 }
 
-// People number their events, and each tenant begins at 1.
+// TestTheSameIDOfAnotherTenantIsNoDuplicate: people number their events, and each tenant starts with 1.
 func TestTheSameIDOfAnotherTenantIsNoDuplicate(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		for i, tenant := range []string{"acme", "beta", "beta"} {
 			got, err := p.Send(ctx, edda.Event{Kind: edda.KindEvent, ID: "1", Tenant: tenant, Type: "X", AggregateType: "Order", AggregateID: "O1"})
 			if err != nil || got.Duplicate != (i == 2) || got.Seq != uint64(min(i+1, 2)) {
@@ -199,30 +197,29 @@ func TestTheSameIDOfAnotherTenantIsNoDuplicate(t *testing.T) {
 	})
 }
 
-func TestSendRefusesWhatIsNoInput(t *testing.T) {
+func TestSendRefusesOtherKinds(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		_, err := p.Send(ctx, edda.Event{Kind: edda.KindTimer})
-		wantError(t, err, edda.Permanent, "timer")
+		testkit.WantError(t, err, edda.Permanent, "timer")
 		_, err = p.Send(ctx, edda.Event{Kind: edda.KindEvent, Payload: json.RawMessage(`{`)})
-		wantError(t, err, edda.Permanent, "not JSON")
+		testkit.WantError(t, err, edda.Permanent, "not JSON")
 	})
 }
 
-// A publisher whose acks never come must not hold its caller for ever, nor
-// keep what it knows of them.
-func TestAcksThatNeverCome(t *testing.T) {
+// TestMissingAcksTimeOut: and the publisher forgets them.
+func TestMissingAcksTimeOut(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if err := w.js.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
+		if err := w.JS.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
 			t.Fatal(err)
 		}
-		sub, err := w.nc.Subscribe("tenant.*.workflow_event.>", func(*nats.Msg) {}) // takes it and says nothing
+		sub, err := w.NC.Subscribe("tenant.*.workflow_event.>", func(*nats.Msg) {}) // receives and does not answer
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		for _, err := range p.Deliver(ctx, facts(2)) {
-			wantError(t, err, edda.Temporary)
+			testkit.WantError(t, err, edda.Temporary)
 			if !errors.Is(err, jetstream.ErrAsyncPublishTimeout) {
 				t.Error(err)
 			}

@@ -10,15 +10,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
-// cutLetter is the dead letter of the message at a sequence, without its payload.
+// cutLetter returns the dead letter of a message without its payload.
 func (w *world) cutLetter(ctx context.Context, seq uint64) edda.DeadLetter {
-	w.t.Helper()
-	m, err := w.stream(ctx, wire.AggregateEvents).GetMsg(ctx, seq)
+	w.T.Helper()
+	m, err := w.Stream(ctx, wire.AggregateEvents).GetMsg(ctx, seq)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	ev := w.codec.Event(wire.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: wire.AggregateEvents, Seq: seq, Time: m.Time})
 	d := edda.DeadLetter{ID: "d1", Subject: ev.Subject, Event: ev, Cut: len(ev.Payload)}
@@ -28,10 +29,10 @@ func (w *world) cutLetter(ctx context.Context, seq uint64) edda.DeadLetter {
 
 // orders stores a message for each body.
 func (w *world) orders(ctx context.Context, bodies ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	for _, body := range bodies {
-		if _, err := w.js.Publish(ctx, "tenant.acme.aggregate.Order.O1", []byte(body)); err != nil {
-			w.t.Fatal(err)
+		if _, err := w.JS.Publish(ctx, "tenant.acme.aggregate.Order.O1", []byte(body)); err != nil {
+			w.T.Fatal(err)
 		}
 	}
 }
@@ -41,25 +42,26 @@ const (
 	unreadable = `{"event_id":"e2"`
 )
 
-func TestALetterWithoutItsPayloadGetsTheMessageOfAStreamMadeAnew(t *testing.T) {
+// ReadBack restored the payload of a dead letter from another message at the same sequence.
+func TestReadBackRefusesTheMessageOfARecreatedStream(t *testing.T) {
 	for what, change := range map[string]struct {
 		do   func(ctx context.Context, w *world, s jetstream.Stream) error
 		want string
 	}{
 		"message gone": {func(ctx context.Context, _ *world, s jetstream.Stream) error { return s.Purge(ctx) }, "is gone"},
 		"stream gone": {func(ctx context.Context, w *world, _ jetstream.Stream) error {
-			return w.js.DeleteStream(ctx, wire.AggregateEvents)
+			return w.JS.DeleteStream(ctx, wire.AggregateEvents)
 		}, "there is no stream"},
 		"another message": {func(ctx context.Context, w *world, s jetstream.Stream) error {
-			return w.anew(ctx, s, `{"event_id":"x1","event_type":"Paid","payload":{"amount":9000}}`, `{"event_id":"x2","event_type":"Paid","payload":{"amount":9000}}`)
+			return w.recreate(ctx, s, `{"event_id":"x1","event_type":"Paid","payload":{"amount":9000}}`, `{"event_id":"x2","event_type":"Paid","payload":{"amount":9000}}`)
 		}, "another message now"},
 		"the same id and subject": {func(ctx context.Context, w *world, s jetstream.Stream) error {
-			return w.anew(ctx, s, `{"event_id":"e1","event_type":"Paid","payload":{"amount":9000}}`, unreadable)
+			return w.recreate(ctx, s, `{"event_id":"e1","event_type":"Paid","payload":{"amount":9000}}`, unreadable)
 		}, "another message now"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
-				p := NewPublisher(w.js, w.codec)
+				p := NewPublisher(w.JS, w.codec)
 				w.orders(ctx, readable, unreadable)
 				whole, raw := w.cutLetter(ctx, 1), w.cutLetter(ctx, 2)
 				if d, err := p.ReadBack(ctx, whole); err != nil || string(d.Event.Payload) != `{"amount":7}` {
@@ -68,18 +70,18 @@ func TestALetterWithoutItsPayloadGetsTheMessageOfAStreamMadeAnew(t *testing.T) {
 				if d, err := p.ReadBack(ctx, raw); err != nil || !strings.Contains(string(d.Event.Payload), "e2") {
 					t.Errorf("unreadable, before: %s, %v", d.Event.Payload, err)
 				}
-				if err := change.do(ctx, w, w.stream(ctx, wire.AggregateEvents)); err != nil {
+				if err := change.do(ctx, w, w.Stream(ctx, wire.AggregateEvents)); err != nil {
 					t.Fatal(err)
 				}
 				for _, d := range []edda.DeadLetter{whole, raw} {
 					got, err := p.ReadBack(ctx, d)
-					wantError(t, err, edda.Permanent, change.want)
+					testkit.WantError(t, err, edda.Permanent, change.want)
 					if got.Event.Payload != nil {
 						t.Errorf("it has %s", got.Event.Payload)
 					}
 				}
 				_, err := p.Resend(ctx, raw, nil, "again-1")
-				wantError(t, err, edda.Permanent, "--data")
+				testkit.WantError(t, err, edda.Permanent, "--data")
 				if what == "stream gone" {
 					return
 				}
@@ -91,21 +93,21 @@ func TestALetterWithoutItsPayloadGetsTheMessageOfAStreamMadeAnew(t *testing.T) {
 	}
 }
 
-// anew deletes the stream and makes it again, a moment later, with other messages.
-func (w *world) anew(ctx context.Context, s jetstream.Stream, bodies ...string) error {
+// recreate recreates a stream a second later, with other messages.
+func (w *world) recreate(ctx context.Context, s jetstream.Stream, bodies ...string) error {
 	cfg := s.CachedInfo().Config
-	if err := w.js.DeleteStream(ctx, cfg.Name); err != nil {
+	if err := w.JS.DeleteStream(ctx, cfg.Name); err != nil {
 		return err
 	}
 	time.Sleep(time.Second) // virtual
-	if _, err := w.js.CreateStream(ctx, cfg); err != nil {
+	if _, err := w.JS.CreateStream(ctx, cfg); err != nil {
 		return err
 	}
 	w.orders(ctx, bodies...)
 	return nil
 }
 
-func TestAMessageOfTheSameMomentIsTakenForAnother(t *testing.T) {
+func TestIsOfComparesTimeSubjectTenantAndID(t *testing.T) {
 	p := &Publisher{}
 	m := wire.Message{Subject: "tenant.acme.aggregate.Order.O1", Data: []byte(readable), Stream: wire.AggregateEvents, Seq: 1, Time: noon}
 	d := edda.DeadLetter{Event: p.codec.Event(m)}

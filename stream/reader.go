@@ -18,64 +18,67 @@ import (
 )
 
 const (
-	// pullMessages and pullBytes bound what is on its way for one stream,
-	// besides the buffer.
+	// pullMessages and pullBytes bound the messages of one stream in flight from the server,
+	// besides those in the buffer.
 	pullMessages = 1024
 	pullBytes    = 8 << 20
-	// lostAfter is how long a message may be on its way, of which nothing that comes
-	// behind it shows that it was lost.
+	// lostAfter is the interval in which a lost message is noticed when no later message reveals
+	// the gap.
 	lostAfter = 2 * time.Minute
-	// pullHeartbeat finds out about a server that forgot the consumer.
+	// pullHeartbeat detects a server that has forgotten the consumer.
 	pullHeartbeat = 5 * time.Second
-	// abandonedAfter is when the server removes the consumer of a process that
-	// is gone for good: the checkpoint is the position, not the consumer.
+	// abandonedAfter is when the server removes the consumer of a process that does not come back.
+	// The position is in the checkpoint, not in the consumer.
 	abandonedAfter = 24 * time.Hour
-	// retryFirst and retryMost space the attempts to read again after trouble.
+	// retryFirst and retryMost bound the backoff of a reader.
 	retryFirst = 50 * time.Millisecond
 	retryMost  = 5 * time.Second
 )
 
-// errGap says that a message was lost on its way; it is read again.
-var errGap = errors.New("a message was lost on its way")
+// errGap says that the connection lost a message. The reader recreates the consumer behind the
+// last message it has.
+var errGap = errors.New("the connection lost a message")
 
-// errEnded says that the client reads no more, for a reason that trouble does not know.
-var errEnded = errors.New("the client has ended the reading")
+// errEnded says that the client stopped consuming without an error.
+var errEnded = errors.New("the client stopped consuming")
 
-// errAgain says that the tenants have changed, the backlog has ended, or the server was away.
-var errAgain = errors.New("the consumer is made anew")
+// errRecreate recreates the consumer because the tenants have changed, the backlog has ended, or
+// the server was away.
+var errRecreate = errors.New("the consumer must be recreated")
 
-// reader reads one stream into a buffer, without gaps: when one message is
-// missed, it makes the consumer anew behind the last one it has.
+// reader reads one stream into a buffer without gaps. After a missing message it recreates the
+// consumer behind the last message it has.
 type reader struct {
-	js       jetstream.JetStream
-	stream   jetstream.Stream
-	name     string // of the stream
-	consumer string
-	families []wire.Family
-	whole    bool // the stream holds nothing but what sagas take in
-	codec    wire.Codec
-	tenants  *atomic.Pointer[wire.Tenants]
-	buffer   *buffer
-	strays   *Strays
-	restored bool            // the store is a backup that has still to catch up
-	wake     chan<- struct{} // something was put into the buffer
-	log      *zap.Logger
-	again    chan struct{} // capacity 1: make the consumer anew
-	created  time.Time     // when the stream was
-	from     uint64        // reading began behind it
-	// committed gives the positions that the store has; nil: nothing that is read is handled here.
+	js         jetstream.JetStream
+	stream     jetstream.Stream
+	name       string // of the stream
+	consumer   string
+	families   []wire.Family
+	unfiltered bool // the stream holds inputs of sagas only
+	codec      wire.Codec
+	tenants    *atomic.Pointer[wire.Tenants]
+	buffer     *buffer
+	strays     *Strays
+	restored   bool            // the store is a backup that catches up with the streams
+	wake       chan<- struct{} // the buffer has a new event
+	log        *zap.Logger
+	recreate   chan struct{} // capacity 1: recreate the consumer
+	created    time.Time     // of the stream
+	from       uint64        // the position at which reading began
+	// committed returns the positions in the store; nil where the store handles nothing of what is
+	// read.
 	committed func() ([]edda.Checkpoint, error)
 
-	mu      sync.Mutex      // guards what follows
-	read    uint64          // last sequence that was read
-	at      time.Time       // when that message was stored
-	kept    uint64          // last of them that went into the buffer
-	quiet   uint64          // nothing of ours is between read and this
-	told    edda.Checkpoint // the last message of the stream, as Ends has told
-	atStart backlog
+	mu       sync.Mutex      // guards the fields below
+	read     uint64          // last sequence that was read
+	at       time.Time       // store time of that message
+	buffered uint64          // last sequence that went into the buffer
+	emptyTo  uint64          // no message between read and this one matches the filters
+	reported edda.Checkpoint // the last message of the stream that Ends has returned
+	atStart  backlog
 }
 
-// run reads until ctx ends.
+// run reads until ctx ends or the stream has lost messages.
 func (r *reader) run(ctx context.Context) error {
 	retry := backoff.Exponential{First: retryFirst, Most: retryMost}
 	for ctx.Err() == nil {
@@ -84,7 +87,7 @@ func (r *reader) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if errors.Is(err, errAgain) {
+		if errors.Is(err, errRecreate) {
 			continue
 		}
 		if errors.Is(err, edda.Permanent) {
@@ -100,7 +103,8 @@ func (r *reader) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// consume makes the consumer behind what was read, and reads until trouble.
+// consume makes the consumer behind the last message and reads until an error. It ends after the
+// message in progress, so that the next consumer begins behind it.
 func (r *reader) consume(ctx context.Context) error {
 	if err := r.findBacklog(ctx); err != nil {
 		return err
@@ -111,38 +115,38 @@ func (r *reader) consume(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := r.watch(ctx, cancel)
-	defer stop()
 	f := &feed{reader: r, end: cancel, busy: make(chan struct{}, 1)}
 	reading, err := cons.Consume(func(m jetstream.Msg) { f.message(ctx, m) }, jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
-		jetstream.PullHeartbeat(pullHeartbeat), jetstream.ConsumeErrHandler(f.trouble))
+		jetstream.PullHeartbeat(pullHeartbeat), jetstream.ConsumeErrHandler(f.onError))
 	if err != nil {
 		return fmt.Errorf("pull from %s: %w", r.name, err)
 	}
-	looks := time.NewTicker(lostAfter)
-	defer looks.Stop()
+	checks := time.NewTicker(lostAfter)
+	defer checks.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-reading.Closed(): // the client gave up, whatever for
+		case <-r.recreate:
+			cancel(errRecreate)
+		case <-reading.Closed():
 			cancel(fmt.Errorf("read %s: %w", r.name, errEnded))
-		case <-looks.C:
-			f.look(ctx, cons)
+		case <-checks.C:
+			f.checkStalled(ctx, cons)
 		}
 	}
 	reading.Stop()
-	f.over()
+	f.drain()
 	return context.Cause(ctx)
 }
 
-// feed gives the messages of one consumer to its reader. The client calls it for each,
-// one after the other: its iterator would make a timer for every message.
+// feed passes the messages of one consumer to its reader. It uses callbacks, because the client's
+// iterator makes a timer for each message.
 type feed struct {
-	reader *reader
-	end    context.CancelCauseFunc
-	busy   chan struct{} // capacity 1: a message is being taken in
-	number atomic.Uint64 // of the last message, as the consumer counts them
-	sent   uint64        // of the last one that the server had sent at the last look; look's
+	reader    *reader
+	end       context.CancelCauseFunc
+	busy      chan struct{} // capacity 1: full while a message is handled
+	number    atomic.Uint64 // consumer sequence of the last message
+	delivered uint64        // messages that the server had sent at the last check; owned by checkStalled
 }
 
 func (f *feed) message(ctx context.Context, m jetstream.Msg) {
@@ -156,21 +160,22 @@ func (f *feed) message(ctx context.Context, m jetstream.Msg) {
 	}
 }
 
-// look ends the reading where a message that was sent before the last look has not come:
-// as nothing has come behind it, accept has not missed it. What waits for room has.
-func (f *feed) look(ctx context.Context, cons jetstream.Consumer) {
-	if f.number.Load() < f.sent && len(f.busy) == 0 {
+// checkStalled ends the reading if a message that the server sent before the last check has not
+// arrived. accept cannot notice the gap while no later message arrives. A message that waits for
+// room in the buffer has arrived.
+func (f *feed) checkStalled(ctx context.Context, cons jetstream.Consumer) {
+	if f.number.Load() < f.delivered && len(f.busy) == 0 {
 		f.end(errGap)
 		return
 	}
-	if info, err := cons.Info(ctx); err == nil { // else the heartbeats tell of what lasts
-		f.sent = info.Delivered.Consumer
+	if info, err := cons.Info(ctx); err == nil { // a lasting failure shows in the heartbeats
+		f.delivered = info.Delivered.Consumer
 	}
 }
 
-// trouble ends the reading where no more messages would come. The client sees to all
-// else, or the heartbeats stay away.
-func (f *feed) trouble(_ jetstream.ConsumeContext, err error) {
+// onError ends the reading on errors after which no messages come. The client recovers from the
+// others by itself.
+func (f *feed) onError(_ jetstream.ConsumeContext, err error) {
 	for _, last := range []error{jetstream.ErrNoHeartbeat, jetstream.ErrConsumerDeleted, jetstream.ErrBadRequest, jetstream.ErrConnectionClosed} {
 		if errors.Is(err, last) {
 			f.end(fmt.Errorf("read %s: %w", f.reader.name, err))
@@ -178,39 +183,24 @@ func (f *feed) trouble(_ jetstream.ConsumeContext, err error) {
 	}
 }
 
-// over waits for the message that is being taken in: the next consumer begins behind it.
-// What the client still has then is refused, as the reading has ended, and is read again.
-func (f *feed) over() {
+// drain waits for the message in progress. The feed refuses the messages that the client still has;
+// the next consumer gets them.
+func (f *feed) drain() {
 	f.busy <- struct{}{}
 	<-f.busy
 }
 
-// watch ends the reading when it is to begin again; stop waits for its end.
-func (r *reader) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-r.again:
-			cancel(errAgain)
-		case <-ctx.Done():
-		}
-	}()
-	return func() {
-		cancel(nil)
-		<-ended
-	}
-}
-
 func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
-	if err := r.same(ctx); err != nil {
+	if err := r.verifyStream(ctx); err != nil {
 		return nil, err
 	}
 	err := r.js.DeleteConsumer(ctx, r.name, r.consumer)
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil, fmt.Errorf("remove consumer %s of %s: %w", r.consumer, r.name, err)
 	}
-	r.forget()
+	r.mu.Lock()
+	r.emptyTo = 0 // the new consumer may have other filters
+	r.mu.Unlock()
 	cfg := jetstream.ConsumerConfig{
 		Durable: r.consumer, Description: "edda: inputs of sagas",
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.position() + 1,
@@ -224,10 +214,10 @@ func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
 	return cons, nil
 }
 
-// same holds what was read against the stream, which may have come back without
-// it. What expired before it was read is not looked for: most of it is not ours.
-func (r *reader) same(ctx context.Context) error {
-	was := r.reached()
+// verifyStream checks that the stream still has the last message that was read. It ignores messages
+// that expired unread, because most of them are no inputs.
+func (r *reader) verifyStream(ctx context.Context) error {
+	was := r.checkpoint()
 	s, err := r.js.Stream(ctx, r.name)
 	if err != nil {
 		return fmt.Errorf("look at stream %s: %w", r.name, err)
@@ -253,15 +243,15 @@ func (r *reader) same(ctx context.Context) error {
 	return lossError([]Loss{*loss})
 }
 
-// allHandledWithin bounds the wait for what was read of a stream that has lost it.
+// allHandledWithin bounds the wait until the engine has handled messages that the stream has lost.
 const allHandledWithin = time.Minute
 
-// allHandled waits until all that was read is handled: nobody else has it any more.
+// allHandled waits until everything that was read is handled, because no stream has it any more.
 func (r *reader) allHandled(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, allHandledWithin)
 	defer cancel()
 	for ctx.Err() == nil {
-		if _, kept, _ := r.progress(); r.handled(kept) {
+		if _, buffered, _ := r.progress(); r.handled(buffered) {
 			return true
 		}
 		_ = backoff.Wait(ctx, endPoll)
@@ -269,43 +259,36 @@ func (r *reader) allHandled(ctx context.Context) bool {
 	return false
 }
 
-// reached is what was read, as a position, or the end that was told where that is further:
-// the checkpoint may be there.
-func (r *reader) reached() edda.Checkpoint {
+// checkpoint is the position of the last message that was read or, if it is further, the end that
+// Ends has returned: the store's checkpoint may be there.
+func (r *reader) checkpoint() edda.Checkpoint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := edda.Checkpoint{Stream: r.name, Seq: r.read, Time: r.at, Created: r.created}
-	if r.told.Seq > r.read {
-		at.Seq, at.Time = r.told.Seq, r.told.Time
+	if r.reported.Seq > r.read {
+		at.Seq, at.Time = r.reported.Seq, r.reported.Time
 	}
 	return at
 }
 
-// forget drops what was true of the filters of the old consumer.
-func (r *reader) forget() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.quiet = 0
-}
-
-// results tells whether results come in the stream.
+// results reports whether the stream has results.
 func (r *reader) results() bool { return slices.Contains(r.families, wire.FamilyResult) }
 
-// filters select what is read: echoes only while the backlog is read. They are empty where
-// that is the whole stream, because the server is faster then.
+// filters select the subjects to read, with echoes only during the backlog. They are empty where
+// they would match the whole stream, because an unfiltered consumer is faster.
 func (r *reader) filters() []string {
 	tenants, families := *r.tenants.Load(), r.families
 	if r.backlogRead() {
 		families = slices.DeleteFunc(slices.Clone(families), func(f wire.Family) bool { return f == wire.FamilyEcho })
 	}
-	if r.whole && len(families) == len(r.families) && !tenants.Exact() {
+	if r.unfiltered && len(families) == len(r.families) && !tenants.Exact() {
 		return nil
 	}
 	return r.codec.Filters(tenants, "*", families...)
 }
 
-// accept takes in one message. Consumer sequences have no gaps: a jump is a
-// message that the server sent and the connection lost.
+// accept handles one message. Consumer sequences have no gaps, so a jump means that the connection
+// lost a message.
 func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) error {
 	md, err := m.Metadata()
 	if err != nil {
@@ -322,22 +305,22 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
 		Stream: r.name, Seq: seq, Time: md.Timestamp,
 	}
-	if r.strays.leftOut(msg) {
-		r.moveTo(seq, md.Timestamp.UTC(), false)
+	if r.strays.drop(msg) {
+		r.advance(seq, md.Timestamp.UTC(), false)
 		return nil
 	}
-	return r.keep(ctx, r.codec.Event(msg))
+	return r.enqueue(ctx, r.codec.Event(msg))
 }
 
-// keep gives it to the engine, if it is ours.
-func (r *reader) keep(ctx context.Context, ev edda.Event) error {
-	ours := r.codec.NoTenancy || r.tenants.Load().Match(ev.Tenant)
-	if ours {
+// enqueue puts an event of a served tenant into the buffer.
+func (r *reader) enqueue(ctx context.Context, ev edda.Event) error {
+	served := r.codec.NoTenancy || r.tenants.Load().Match(ev.Tenant)
+	if served {
 		if err := r.buffer.put(ctx, ev); err != nil {
 			return context.Cause(ctx)
 		}
 	}
-	r.moveTo(ev.Seq, ev.StoredAt(), ours)
+	r.advance(ev.Seq, ev.StoredAt(), served)
 	return nil
 }
 
@@ -354,13 +337,14 @@ func (r *reader) position() uint64 {
 	return r.read
 }
 
-// moveTo notes what was read, and wakes who fetches where there is something for it.
-func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
+// advance records the position, and wakes the engine if there is an event or the backlog is being
+// read.
+func (r *reader) advance(seq uint64, at time.Time, buffered bool) {
 	r.mu.Lock()
-	wakes := kept || r.atStart.end > 0
+	wakes := buffered || r.atStart.end > 0
 	r.read, r.at = seq, at
-	if kept {
-		r.noteKept(seq)
+	if buffered {
+		r.noteBuffered(seq)
 	}
 	r.endBacklog()
 	r.mu.Unlock()
@@ -369,7 +353,7 @@ func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
 	}
 }
 
-// handled tells whether everything up to seq is handled: the store's position is there.
+// handled reports whether the store's position has reached seq.
 func (r *reader) handled(seq uint64) bool {
 	if seq <= r.from || r.committed == nil {
 		return seq <= r.from

@@ -27,9 +27,9 @@ func (a arrived) Metadata() (*jetstream.MsgMetadata, error) {
 	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: a.seq, Consumer: a.seq}, Timestamp: noon}, nil
 }
 
-// TestAReadingEndsBehindTheMessageThatIsTakenIn, or the next one would take it in as
-// well; and no message comes in once it has ended.
-func TestAReadingEndsBehindTheMessageThatIsTakenIn(t *testing.T) {
+// TestDrainWaitsForTheMessageInProgress: the next consumer would read it, too. No message is
+// accepted afterwards.
+func TestDrainWaitsForTheMessageInProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &reader{buffer: newBuffer(), wake: make(chan struct{}, 1), tenants: &atomic.Pointer[wire.Tenants]{}}
 		r.tenants.Store(&wire.Tenants{})
@@ -44,7 +44,7 @@ func TestAReadingEndsBehindTheMessageThatIsTakenIn(t *testing.T) {
 		go f.message(ctx, arrived{seq: 1})
 		synctest.Wait()
 		go func() {
-			f.over()
+			f.drain()
 			over.Store(true)
 		}()
 		synctest.Wait()
@@ -56,7 +56,7 @@ func TestAReadingEndsBehindTheMessageThatIsTakenIn(t *testing.T) {
 		if !over.Load() || r.position() != 1 {
 			t.Errorf("ended: %t, at message %d", over.Load(), r.position())
 		}
-		cancel(errAgain)
+		cancel(errRecreate)
 		f.message(ctx, arrived{seq: 2})
 		if r.position() != 1 {
 			t.Error("a message came in after the end")
@@ -64,12 +64,12 @@ func TestAReadingEndsBehindTheMessageThatIsTakenIn(t *testing.T) {
 	})
 }
 
-// TestAStreamWasNotReadAnyMoreOnceTheClientGaveUp, for a reason of its own: here an answer
-// to its pull that it cannot read.
-func TestAStreamWasNotReadAnyMoreOnceTheClientGaveUp(t *testing.T) {
+// TestTheReaderRestartsAfterTheClientGaveUp: here because of a pull answer that the client cannot
+// parse.
+func TestTheReaderRestartsAfterTheClientGaveUp(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		pulls := make(chan *nats.Msg, 64)
-		if _, err := w.nc.ChanSubscribe("$JS.API.CONSUMER.MSG.NEXT."+wire.AggregateEvents+".>", pulls); err != nil {
+		if _, err := w.NC.ChanSubscribe("$JS.API.CONSUMER.MSG.NEXT."+wire.AggregateEvents+".>", pulls); err != nil {
 			t.Fatal(err)
 		}
 		src, stop := w.open(ctx, nil, SourceOptions{})
@@ -77,7 +77,7 @@ func TestAStreamWasNotReadAnyMoreOnceTheClientGaveUp(t *testing.T) {
 		w.send("acme", "O1", 1)
 		fetch(ctx, t, src, 1)
 		odd := &nats.Msg{Subject: (<-pulls).Reply, Header: nats.Header{"Status": {"408"}, "Nats-Pending-Messages": {"some"}}}
-		if err := w.nc.PublishMsg(odd); err != nil {
+		if err := w.NC.PublishMsg(odd); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// skew is by how much the clocks of the server and of this machine may differ for what
-	// was stored to be looked for in the right place.
+	// skew bounds the difference between the server's clock and this machine's, for the search by
+	// store time.
 	skew = 2 * time.Minute
-	// maxMissing bounds the bodies of missing messages that are in memory, in bytes.
+	// maxMissing bounds the payloads of missing work in memory, in bytes.
 	maxMissing = 64 << 20
 )
 
-// Republisher publishes again what a server has acknowledged and lost, under the ids that
-// it had. It is for one goroutine, before anything else is published.
+// Republisher publishes messages again that a server has acknowledged and lost, under their old
+// ids. It must run before anything else is published, and is not safe for concurrent use.
 type Republisher struct {
 	publisher *Publisher
 	since     time.Time
@@ -34,8 +34,8 @@ type Republisher struct {
 	count     int
 }
 
-// messageID is a subject, and the id of a message there as its publisher knows it, short:
-// somebody else may have taken the Nats-Msg-Id on another subject.
+// messageID is a hash of a subject and the id of a message there. It is not the Nats-Msg-Id, which
+// somebody may have taken on another subject.
 type messageID [16]byte
 
 func messageIDOf(c wire.Codec, subject string, header nats.Header) (short messageID) {
@@ -44,8 +44,8 @@ func messageIDOf(c wire.Codec, subject string, header nats.Header) (short messag
 	return short
 }
 
-// NewRepublisher reads which messages the streams hold that were stored since a moment, or
-// since the oldest that they would still hold.
+// NewRepublisher reads the ids of the messages that the streams have stored since a time. It goes
+// back no further than the streams keep messages.
 func NewRepublisher(ctx context.Context, p *Publisher, since time.Time) (*Republisher, error) {
 	r := &Republisher{publisher: p, since: since, there: map[messageID]bool{}}
 	for _, name := range []string{wire.WorkflowCommands, wire.WorkflowEvents} {
@@ -61,7 +61,7 @@ func NewRepublisher(ctx context.Context, p *Publisher, since time.Time) (*Republ
 		}
 		from := r.since.Add(-skew)
 		cfg := jetstream.OrderedConsumerConfig{HeadersOnly: true, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from}
-		err = readAgain(ctx, p.js, name, cfg, info.State.LastSeq, func(m jetstream.Msg, _ *jetstream.MsgMetadata) error {
+		err = scanStream(ctx, p.js, name, cfg, info.State.LastSeq, func(m jetstream.Msg, _ *jetstream.MsgMetadata) error {
 			r.there[messageIDOf(p.codec, m.Subject(), m.Headers())] = true
 			return nil
 		})
@@ -72,14 +72,14 @@ func NewRepublisher(ctx context.Context, p *Publisher, since time.Time) (*Republ
 	return r, nil
 }
 
-// Since is from when on what was sent is to be added.
+// Since returns the time from which work must be added.
 func (r *Republisher) Since() time.Time { return r.since }
 
-// Count is how many messages were missing, and were published.
+// Count returns the number of messages that were missing and are published again.
 func (r *Republisher) Count() int { return r.count }
 
-// Add publishes the work, in time, where the streams have no message of it: then it is
-// missing.
+// Add reports whether the streams lack the message of the work, and queues it for publication. It
+// publishes when the queue is full.
 func (r *Republisher) Add(ctx context.Context, w edda.Work) (missing bool, err error) {
 	d := wire.NewDraft()
 	if err := r.publisher.codec.WriteWork(d, &w); err == nil {
@@ -96,7 +96,7 @@ func (r *Republisher) Add(ctx context.Context, w edda.Work) (missing bool, err e
 	return true, r.Flush(ctx)
 }
 
-// Flush publishes what was added, in that order.
+// Flush publishes the queued work in its order.
 func (r *Republisher) Flush(ctx context.Context) error {
 	for len(r.missing) > 0 {
 		batch := r.missing[:distinct(r.missing)]
@@ -112,8 +112,8 @@ func (r *Republisher) Flush(ctx context.Context) error {
 	return nil
 }
 
-// judge takes what became of one. What was rejected is rejected again: its saga hears of
-// it by a message that was published then, too.
+// judge handles one outcome of Deliver. It rejects rejected work again, because the rejection was a
+// message, too.
 func (r *Republisher) judge(ctx context.Context, w edda.Work, err error) error {
 	var no *outbox.Rejection
 	if !errors.As(err, &no) {
@@ -128,7 +128,7 @@ func (r *Republisher) judge(ctx context.Context, w edda.Work, err error) error {
 	return nil
 }
 
-// distinct is how many of the first are of different instances, and of one window.
+// distinct returns how many leading works are from different instances, up to one window.
 func distinct(works []edda.Work) int {
 	seen := map[edda.Key]bool{}
 	for i := range works[:min(len(works), publishWindow)] {

@@ -14,10 +14,9 @@ import (
 	"edda/stream/wire"
 )
 
-// Resend publishes the message that a dead letter was made of once more, with
-// another body where there is data, under an id of its own: the stream would drop
-// the id it had. The same id is stored once. What the letter does not hold is
-// read from the stream. An error that is edda.Permanent says what is missing.
+// Resend publishes the message of a dead letter again, with another body if data is not empty. It
+// publishes under a new id, because the stream drops the old one. The same new id is stored once.
+// What the letter lacks is read from the stream. An edda.Permanent error says what is missing.
 func (p *Publisher) Resend(ctx context.Context, d edda.DeadLetter, data json.RawMessage, id string) (Sent, error) {
 	m, err := p.original(ctx, d)
 	if err != nil {
@@ -27,7 +26,7 @@ func (p *Publisher) Resend(ctx context.Context, d edda.DeadLetter, data json.Raw
 		m.Data = data
 	}
 	if len(m.Data) == 0 {
-		return Sent{}, edda.Classify(edda.Permanent, "nobody has the whole message any more: give its body with --data")
+		return Sent{}, edda.Classify(edda.Permanent, "the whole message is not stored any more: give its body with --data")
 	}
 	if m, err = p.codec.Fresh(m, id); err != nil {
 		return Sent{}, err
@@ -35,8 +34,8 @@ func (p *Publisher) Resend(ctx context.Context, d edda.DeadLetter, data json.Raw
 	return p.publish(ctx, m)
 }
 
-// original is the message as it was: from the stream where that still has it,
-// else what the letter keeps of it.
+// original returns the message of the dead letter: from the stream, or else from what the letter
+// has of it.
 func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg, error) {
 	if d.Event.Stream != "" && d.Event.Seq > 0 {
 		first, err := p.message(ctx, d)
@@ -51,17 +50,17 @@ func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg,
 		return p.echo(ctx, d.Event)
 	}
 	if d.Subject == "" {
-		return nil, edda.Classify(edda.Permanent, "the stream no longer has the message, and nobody knows its subject: send it anew, and drop this dead letter")
+		return nil, edda.Classify(edda.Permanent, "the stream no longer has the message, and its subject is not stored: send it as a new message, and drop this dead letter")
 	}
 	m := &nats.Msg{Subject: d.Subject, Header: nats.Header{}}
-	if len(d.Raw) < wire.MaxRaw { // else it is the beginning only
+	if len(d.Raw) < wire.MaxRaw { // a longer body was cut off
 		m.Data = d.Raw
 	}
 	return m, nil
 }
 
-// ReadBack fills in what a dead letter lacks, from the message in its stream. An
-// error that is edda.Permanent says that the stream no longer has that message.
+// ReadBack restores the payload of a dead letter from the message in its stream. An edda.Permanent
+// error says that the stream no longer has the message.
 func (p *Publisher) ReadBack(ctx context.Context, d edda.DeadLetter) (edda.DeadLetter, error) {
 	m, err := p.message(ctx, d)
 	if err != nil {
@@ -83,8 +82,8 @@ func inStream(d edda.DeadLetter) string {
 	return fmt.Sprintf("message %d of stream %s", d.Event.Seq, d.Event.Stream)
 }
 
-// message is the message of a dead letter, as its stream has it. A stream that was
-// made anew may have another at the same sequence, which is never taken.
+// message reads the message of a dead letter from its stream. A recreated stream may have another
+// message at the sequence; that is an error.
 func (p *Publisher) message(ctx context.Context, d edda.DeadLetter) (wire.Message, error) {
 	s, err := p.js.Stream(ctx, d.Event.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -107,22 +106,22 @@ func (p *Publisher) message(ctx context.Context, d edda.DeadLetter) (wire.Messag
 	return m, nil
 }
 
-// isOf tells whether the message is the one of which the dead letter was made: it was
-// stored at the same time, under the same subject, with the same id. A message that could
-// not be read is known by the id of its header; a long id may be kept in part.
+// isOf reports whether the dead letter was made of the message: store time, subject and id are the
+// same. An unreadable message has the id of its header. The letter may have only the beginning of a
+// long id.
 func (p *Publisher) isOf(m wire.Message, d edda.DeadLetter) bool {
 	ev := p.codec.Event(m)
 	return m.Time.Equal(d.Event.StoredAt()) && (d.Subject == "" || d.Subject == m.Subject) && ev.Tenant == d.Event.Tenant &&
 		(strings.HasPrefix(ev.ID, d.Event.ID) || strings.HasPrefix(p.codec.ID(m), d.Event.ID))
 }
 
-// echo is the message of a result that was applied within the process.
+// echo reads the echo of a result that was handed over inside the process.
 func (p *Publisher) echo(ctx context.Context, ev edda.Event) (*nats.Msg, error) {
 	s, err := p.js.Stream(ctx, wire.WorkflowEvents)
 	if err != nil {
 		return nil, edda.Classify(edda.Temporary, "look at stream %s: %w", wire.WorkflowEvents, err)
 	}
-	// Echoes of versions before have the subject of a result.
+	// Earlier versions published echoes under the subject of a result.
 	for _, family := range []wire.Family{wire.FamilyEcho, wire.FamilyResult} {
 		subject, err := p.codec.Build(wire.Subject{Tenant: ev.Tenant, Family: family, Name: ev.Type, ID: ev.CommandID})
 		if err != nil {

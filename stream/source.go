@@ -16,26 +16,26 @@ import (
 	"edda/stream/wire"
 )
 
-// SourceOptions of a source. The zero value works.
+// SourceOptions configure a source. The zero value works.
 type SourceOptions struct {
 	wire.Codec
-	// Name tells the consumers of different saga processes apart: the store's id.
+	// Name distinguishes the consumers of different saga processes: the store's id.
 	Name    string
 	Tenants wire.Tenants
-	// From is where to begin in a stream that has no checkpoint.
+	// From is where to begin in a stream without a checkpoint.
 	From From
-	// AcceptLoss goes on where a checkpoint no longer fits its stream.
+	// AcceptLoss continues where a checkpoint no longer fits its stream.
 	AcceptLoss bool
-	// Committed gives the positions that the store has: what is up to them is handled.
-	// It may be called concurrently; nil: nothing that is read is handled here.
+	// Committed returns the positions in the store: everything up to them is handled. It may be
+	// called concurrently. nil means that the store handles nothing of what is read.
 	Committed func() ([]edda.Checkpoint, error)
-	// Restored says that the streams may have what came of work that the store has
-	// still to begin: not even a hold lets answers pass what was stored before them.
+	// Restored says that the store is a backup: the streams may have results of work that it has
+	// yet to begin. So results keep their place in the backlog even while new events are held.
 	Restored bool
-	// CatchUp names a reader that reads aggregate events and facts again, beside the one
-	// that reads everything; empty: this is that one.
+	// CatchUp names a reader that reads aggregate events and facts again, beside the main source.
+	// Empty means the main source.
 	CatchUp string
-	// Strays counts what is left out; nil: they are not counted.
+	// Strays counts ignored acks; nil does not count.
 	Strays *Strays
 	Log    *zap.Logger
 }
@@ -43,22 +43,22 @@ type SourceOptions struct {
 // Source reads the saga worker's input streams. It is an engine.Source.
 type Source struct {
 	readers    []*reader
-	wake       chan struct{} // capacity 1: a buffer has something
+	wake       chan struct{} // capacity 1: a buffer has an event
 	tenants    atomic.Pointer[wire.Tenants]
-	held       atomic.Bool // new events stay where they are
+	held       atomic.Bool // new events stay in their buffers
 	codec      wire.Codec
 	start      []edda.Checkpoint
 	losses     []Loss
-	catchingUp bool         // the backlog has not ended; owned by Fetch
-	strict     bool         // the backlog stays in its order also while new events are held
-	late       []edda.Event // results that come before their echoes; likewise
+	catchingUp bool         // the backlog has not ended; owned by Take
+	strict     bool         // the backlog keeps its order also while new events are held
+	late       []edda.Event // results that come before their echoes; owned by Take
 
 	caughtUp chan struct{}
 }
 
 var _ engine.Source = (*Source)(nil)
 
-// inputs are the families of each stream that sagas take in.
+// inputs are the families of each stream that sagas read.
 func inputs() []plan {
 	return []plan{
 		{name: wire.AggregateEvents, families: []wire.Family{wire.FamilyAggregate}},
@@ -67,7 +67,7 @@ func inputs() []plan {
 	}
 }
 
-// EventStreams are the streams of aggregate events and facts.
+// EventStreams returns the names of the streams of aggregate events and facts.
 func EventStreams() []string { return []string{wire.AggregateEvents, wire.WorkflowEvents} }
 
 // plans are the families of each stream that the source reads.
@@ -81,13 +81,12 @@ func (o *SourceOptions) plans() []plan {
 	}
 }
 
-// OpenSource holds the checkpoints against the streams, which must exist. When
-// one no longer fits, the error is edda.Permanent and says what happened and
-// what to do, unless the loss is accepted, or all that is known to be missing was
-// handled. Nothing is read before Run.
+// OpenSource compares the checkpoints with the streams, which must exist. If a checkpoint no longer
+// fits, the error is edda.Permanent and says what happened and what to do. There is no error if the
+// loss is accepted or if all missing messages were handled. OpenSource reads nothing before Run.
 //
-// Start says where reading begins: the caller makes it durable, with the losses
-// in the audit, before the engine takes the first event.
+// The caller must store Start durably, with the losses in the audit, before the engine takes the
+// first event.
 func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpoint, o SourceOptions) (*Source, error) {
 	if o.Log == nil {
 		o.Log = zap.NewNop()
@@ -121,18 +120,18 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 
 func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, from edda.Checkpoint, o SourceOptions) *reader {
 	subjects := str.CachedInfo().Config.Subjects
-	whole := !slices.ContainsFunc(subjects, func(subject string) bool {
+	unfiltered := !slices.ContainsFunc(subjects, func(subject string) bool {
 		return !slices.ContainsFunc(p.families, func(f wire.Family) bool { return o.All(f) == subject })
 	})
 	return &reader{
 		js: js, stream: str, name: p.name, consumer: o.consumer(),
-		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
+		families: p.families, unfiltered: unfiltered, codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), strays: o.Strays, wake: s.wake, log: o.Log,
-		again: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq, from: from.Seq, committed: o.Committed,
+		recreate: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, buffered: from.Seq, from: from.Seq, committed: o.Committed,
 	}
 }
 
-// consumer is the name of the source's consumers.
+// consumer returns the name of the source's consumers.
 func (o *SourceOptions) consumer() string {
 	if o.CatchUp == "" {
 		return wire.ConsumerName("saga", "", o.Name)
@@ -140,34 +139,31 @@ func (o *SourceOptions) consumer() string {
 	return wire.ConsumerName("catchup", o.CatchUp, o.Name)
 }
 
-// Remove takes the source's consumers off the server, once Run has returned: that of a
-// reader which is done would look as if its process had died.
+// Remove deletes the source's consumers. Call it after Run has returned.
 func (s *Source) Remove(ctx context.Context) {
 	for _, r := range s.readers {
 		_ = r.js.DeleteConsumer(ctx, r.name, r.consumer) // the server removes it after a day in any case
 	}
 }
 
-// Start is where reading begins, for each stream: the checkpoints given, but
-// where there was none, or where a loss was accepted.
+// Start returns where reading begins in each stream: the given checkpoint, or the replacement where
+// there was none or where a loss was accepted.
 func (s *Source) Start() []edda.Checkpoint { return slices.Clone(s.start) }
 
-// Losses are the checkpoints that no longer fitted, and were accepted or need not be.
+// Losses returns the checkpoints that no longer fitted.
 func (s *Source) Losses() []Loss { return slices.Clone(s.losses) }
 
-// Recheck makes sure that the streams are still those that were read so far. It
-// is for a connection that came back, returns at once and may be called from
-// anywhere.
+// Recheck checks whether the streams are still those that were read so far. Call it after a
+// reconnect. It does not block and may be called concurrently.
 func (s *Source) Recheck() {
 	for _, r := range s.readers {
-		signal(r.again)
+		signal(r.recreate)
 	}
 }
 
-// Run reads until ctx ends; the server may come and go meanwhile. When it comes
-// back with other messages than were read, the error is edda.Permanent: to go
-// on from the position would skip what is new. It is ErrShorter, too, where a source
-// that is opened anew may go on; what was read is handled then.
+// Run reads until ctx ends, across reconnects. If the server comes back with other messages than
+// were read, the error is edda.Permanent, because reading on would skip new ones. If the error is
+// ErrShorter, too, everything read is handled, and a source that is opened again can continue.
 func (s *Source) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, r := range s.readers {
@@ -176,22 +172,21 @@ func (s *Source) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// SetTenants changes which tenants are taken in, from the position on at which
-// the source is. What was read already still comes.
+// SetTenants changes the tenants to read, from the current position on. Buffered events still come.
 func (s *Source) SetTenants(t wire.Tenants) {
 	s.tenants.Store(&t)
 	for _, r := range s.readers {
-		signal(r.again)
+		signal(r.recreate)
 	}
 }
 
-// Ready is that of an engine.Source.
+// Ready implements engine.Source.
 func (s *Source) Ready() <-chan struct{} { return s.wake }
 
-// Take returns up to max waiting events. Those that lay in the streams when Run
-// began come in the order in which they were stored, whichever stream they are of,
-// but for what is held. Of what came later, when more is waiting every stream gets its
-// share, and among those returned the streams are merged by stored time.
+// Take returns up to max buffered events without waiting. The backlog comes in the order of its
+// store times, over all streams. Later events are shared out among the streams, and those that are
+// returned together are merged by store time. While new events are held, results do not wait for
+// them, unless the store was restored.
 func (s *Source) Take(max int) engine.Fetched {
 	got := s.next(max)
 	if len(got.Events) > 0 {
@@ -200,7 +195,7 @@ func (s *Source) Take(max int) engine.Fetched {
 	return got
 }
 
-// Fetch is Take, but waits so long for the first event.
+// Fetch is Take, but waits up to the given time for the first event.
 func (s *Source) Fetch(ctx context.Context, max int, wait time.Duration) (engine.Fetched, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -221,7 +216,7 @@ func (s *Source) Fetch(ctx context.Context, max int, wait time.Duration) (engine
 // next takes what is in the buffers, without waiting for more. While new events are
 // held, what answers work that went out cannot wait for those before it.
 func (s *Source) next(limit int) engine.Fetched {
-	s.catchUp()
+	s.checkCaughtUp()
 	if s.catchingUp && (s.strict || !s.held.Load()) {
 		got, over := s.fromBacklog(limit)
 		s.catchingUp = !over
@@ -232,15 +227,14 @@ func (s *Source) next(limit int) engine.Fetched {
 	return engine.Fetched{Events: s.waiting(limit)}
 }
 
-// Hold leaves the events of aggregates in their stream, beyond what is in the
-// buffer, or lets them come again. Results, facts, and what people and sagas
-// tell sagas come all the while. It returns at once.
+// Hold pauses or resumes aggregate events. Beyond the buffer they stay in their stream. Results,
+// facts and messages for instances still come. It does not block.
 func (s *Source) Hold(yes bool) {
 	s.held.Store(yes)
 	signal(s.wake)
 }
 
-// fetchBytes bounds what one Fetch takes of one stream; one event always fits.
+// fetchBytes bounds the bytes that one Take removes from one buffer. One event always fits.
 const fetchBytes = 4 << 20
 
 // waiting takes of each buffer its share.
@@ -252,11 +246,11 @@ func (s *Source) waiting(limit int) []edda.Event {
 	return merge(queues)
 }
 
-// merge joins queues by stored time and keeps the order of each, also where the
-// server's clock went back.
+// merge merges queues by store time and keeps the order within each, also where the server's clock
+// went back.
 func merge(queues [][]edda.Event) []edda.Event {
 	queues = slices.DeleteFunc(queues, func(q []edda.Event) bool { return len(q) == 0 })
-	if len(queues) == 1 { // as mostly
+	if len(queues) == 1 { // the usual case
 		return queues[0]
 	}
 	n := 0
@@ -290,8 +284,7 @@ func (s *Source) lengths() []int {
 	return out
 }
 
-// shares divides a limit among queues: equally, and what one does not need goes
-// to the others.
+// shares divides a limit equally among queues, and gives the unused part of a share to the others.
 func shares(lengths []int, limit int) []int {
 	out := make([]int, len(lengths))
 	for limit > 0 {
@@ -314,8 +307,7 @@ func shares(lengths []int, limit int) []int {
 	return out
 }
 
-// Ends reports how far each stream must be applied. Its requests go out at
-// once for all streams.
+// Ends returns how far each stream must be applied. It asks about all streams concurrently.
 func (s *Source) Ends(ctx context.Context) ([]engine.End, error) {
 	ends := make([]engine.End, len(s.readers))
 	group, ctx := errgroup.WithContext(ctx)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
@@ -33,7 +34,7 @@ func TestSourceReadsInStreamOrder(t *testing.T) {
 	})
 }
 
-func TestSourceGoesOnAfterTheCheckpoint(t *testing.T) {
+func TestSourceContinuesAfterTheCheckpoint(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		for i := range 10 {
 			w.send("acme", "O1", i)
@@ -46,49 +47,6 @@ func TestSourceGoesOnAfterTheCheckpoint(t *testing.T) {
 		defer stop()
 		if events := fetch(ctx, t, src, 6); events[0].Seq != 5 {
 			t.Errorf("reading went on at %d, not at 5", events[0].Seq)
-		}
-	})
-}
-
-// steal takes messages away from the source's consumer, as a connection does
-// that breaks after the server has sent them. It says how many.
-func steal(ctx context.Context, w *world, n int) int {
-	w.t.Helper()
-	cons, err := w.js.Consumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", ""))
-	if err != nil {
-		w.t.Error(err)
-		return 0
-	}
-	batch, err := cons.Fetch(n, jetstream.FetchMaxWait(time.Second))
-	if err != nil {
-		w.t.Error(err)
-		return 0
-	}
-	stolen := 0
-	for range batch.Messages() {
-		stolen++
-	}
-	return stolen
-}
-
-func TestMessagesLostOnTheWayAreReadAgain(t *testing.T) {
-	bubble(t, func(ctx context.Context, w *world) {
-		src, stop := w.open(ctx, nil, SourceOptions{})
-		defer stop()
-		synctest.Wait()
-		stolen := make(chan int)
-		go func() { stolen <- steal(ctx, w, 10) }()
-		synctest.Wait() // the thief waits beside us: the server serves both in turn
-		for i := range 40 {
-			w.send("acme", "O1", i)
-		}
-		if n := <-stolen; n == 0 {
-			t.Fatal("nothing was lost")
-		}
-		for i, ev := range fetch(ctx, t, src, 40) {
-			if ev.Seq != uint64(i+1) {
-				t.Fatalf("after %d comes %d", i, ev.Seq)
-			}
 		}
 	})
 }
@@ -108,22 +66,21 @@ func TestSourceSurvivesARestartOfTheServer(t *testing.T) {
 				}
 				next++
 			}
-			w.restart(func() { time.Sleep(time.Duration(round) * 10 * time.Minute) })
+			w.Restart(func() { time.Sleep(time.Duration(round) * 10 * time.Minute) })
 		}
 		none(ctx, t, src, 10*time.Minute)
 	})
 }
 
-// TestNewMessagesWereSkippedAfterTheServerLostOthers: it came back with fewer
-// messages than were read, or with another stream, and what was published then
-// got sequences that count as read.
-func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
+// TestSourceStopsAfterTheServerLostMessages: the server came back with fewer messages than were
+// read, or with another stream, and new messages got sequences that counted as read.
+func TestSourceStopsAfterTheServerLostMessages(t *testing.T) {
 	tests := map[string]struct {
-		published int // after the loss, before the source looks
+		published int // after the loss
 		anew      bool
-		handled   bool // what was read is handled
+		handled   bool // everything read is handled
 		says      string
-		goes      bool // on, once it is opened anew
+		goes      bool // a source that is opened anew continues
 	}{
 		"noticed at once":              {0, false, true, "the server lost messages", true},
 		"noticed by its time":          {20, false, true, "wrote others in their place", true},
@@ -136,9 +93,9 @@ func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				old := t.TempDir()
 				w.send("acme", "O1", 0)
-				w.restart(func() { copyAll(t, w.dir, old) })
+				w.Restart(func() { copyAll(t, w.Dir, old) })
 				var store positions
-				src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll, Committed: store.committed})
+				src, err := OpenSource(ctx, w.JS, nil, SourceOptions{From: FromAll, Committed: store.committed})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -153,9 +110,9 @@ func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
 				}
 				if test.anew {
 					time.Sleep(time.Second)
-					edit(ctx, w, wire.AggregateEvents, func(*jetstream.StreamConfig) {})
+					w.Recreate(ctx, wire.AggregateEvents, nil)
 				} else {
-					w.restart(func() { copyAll(t, old, w.dir) })
+					w.Restart(func() { copyAll(t, old, w.Dir) })
 				}
 				for i := range test.published {
 					w.send("acme", "O2", i)
@@ -168,7 +125,7 @@ func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
 					src.Recheck()
 				}
 				err = <-ended
-				wantError(t, err, edda.Permanent, wire.AggregateEvents, test.says)
+				testkit.WantError(t, err, edda.Permanent, wire.AggregateEvents, test.says)
 				if errors.Is(err, ErrShorter) != test.goes || test.goes == strings.Contains(err.Error(), "--accept-stream-loss") {
 					t.Errorf("it says %v", err)
 				}
@@ -177,7 +134,7 @@ func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
 	}
 }
 
-// copyAll puts the files of one folder in place of another's.
+// copyAll replaces the files of one directory by another's.
 func copyAll(t *testing.T, from, to string) {
 	t.Helper()
 	if err := os.RemoveAll(to); err != nil {
@@ -194,7 +151,7 @@ func TestSourceSurvivesTheLossOfItsConsumer(t *testing.T) {
 		defer stop()
 		w.send("acme", "O1", 1)
 		fetch(ctx, t, src, 1)
-		if err := w.js.DeleteConsumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", "")); err != nil {
+		if err := w.JS.DeleteConsumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", "")); err != nil {
 			t.Fatal(err)
 		}
 		w.send("acme", "O1", 2)
@@ -204,7 +161,7 @@ func TestSourceSurvivesTheLossOfItsConsumer(t *testing.T) {
 	})
 }
 
-func TestNothingComesTwice(t *testing.T) {
+func TestNoEventComesTwice(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{Name: "s"})
 		defer stop()
@@ -216,15 +173,15 @@ func TestNothingComesTwice(t *testing.T) {
 	})
 }
 
-// TestTheServerWritesNoPosition of a consumer that is made anew behind the checkpoint.
-func TestTheServerWritesNoPosition(t *testing.T) {
+// TestTheServerStoresNoConsumerState: the consumer is recreated behind the checkpoint.
+func TestTheServerStoresNoConsumerState(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{Name: "s"})
 		defer stop()
 		w.send("acme", "O1", 1)
 		fetch(ctx, t, src, 1)
 		time.Sleep(time.Second)
-		err := filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
+		err := filepath.WalkDir(w.Dir, func(path string, d os.DirEntry, err error) error {
 			if strings.Contains(path, wire.ConsumerName("saga", "", "s")) && !d.IsDir() {
 				t.Errorf("there is %s", path)
 			}
@@ -236,9 +193,9 @@ func TestTheServerWritesNoPosition(t *testing.T) {
 	})
 }
 
-// TestWhatWasLostOnItsWayIsReadAgain also where nothing comes behind it: here another
-// client of the same consumer takes some of its messages away.
-func TestWhatWasLostOnItsWayIsReadAgain(t *testing.T) {
+// TestALostLastDeliveryIsReadAgain: another client of the same consumer takes some messages. No
+// later message may follow.
+func TestALostLastDeliveryIsReadAgain(t *testing.T) {
 	for name, more := range map[string]bool{"and more comes": true, "and nothing more comes": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
@@ -246,7 +203,7 @@ func TestWhatWasLostOnItsWayIsReadAgain(t *testing.T) {
 				defer stop()
 				w.send("acme", "O1", 1)
 				fetch(ctx, t, src, 1)
-				cons, err := w.js.Consumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", "s"))
+				cons, err := w.JS.Consumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", "s"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -279,7 +236,7 @@ func TestWhatWasLostOnItsWayIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestSourceTakesInOnlyItsTenants(t *testing.T) {
+func TestSourceReadsOnlyItsTenants(t *testing.T) {
 	for name, tenants := range map[string]wire.Tenants{"names": {"acme", "eu-1"}, "patterns": {"acme", "eu-*"}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
@@ -317,12 +274,12 @@ func TestTenantsChangeWhileReading(t *testing.T) {
 	})
 }
 
-func TestMalformedMessagesComeInTheirPlace(t *testing.T) {
+func TestMalformedMessagesKeepTheirPlace(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		w.send("acme", "O1", 1)
-		if _, err := w.js.Publish(ctx, orders, []byte("{")); err != nil {
+		if _, err := w.JS.Publish(ctx, orders, []byte("{")); err != nil {
 			t.Fatal(err)
 		}
 		w.send("acme", "O1", 2)
@@ -337,7 +294,7 @@ func TestSourceStopsWithAFullBuffer(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		for range bufferEvents + 10 {
-			if err := w.nc.Publish(orders, []byte(`{"event_type":"X"}`)); err != nil {
+			if err := w.NC.Publish(orders, []byte(`{"event_type":"X"}`)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -351,7 +308,7 @@ func TestSourceStopsWithAFullBuffer(t *testing.T) {
 
 func TestFetchEndsWithItsContext(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		src, err := OpenSource(ctx, w.js, nil, SourceOptions{})
+		src, err := OpenSource(ctx, w.JS, nil, SourceOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -388,15 +345,4 @@ func TestMergeKeepsEachStreamsOrder(t *testing.T) {
 	})
 	want := []edda.Event{at("A", 1, 1), at("B", 1, 3), at("B", 2, 4), at("A", 2, 5), at("A", 3, 2)}
 	diff(t, got, want)
-}
-
-func TestConsumerNamesAreShort(t *testing.T) {
-	seen := map[string]bool{}
-	for _, effect := range []string{"", "charge", "a_very_long_name_of_an_effect_1", "a_very_long_name_of_an_effect_2", "ä.*>"} {
-		name := wire.ConsumerName("effect", effect, "tenants")
-		if len(name) >= 32 || seen[name] || strings.ContainsAny(name, ".*> äÄ") {
-			t.Errorf("%q is the name for %q", name, effect)
-		}
-		seen[name] = true
-	}
 }

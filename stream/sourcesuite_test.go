@@ -20,9 +20,9 @@ func TestSourceIsASource(t *testing.T) {
 
 func TestCatchUpIsASource(t *testing.T) {
 	sourcetest.Run(t, readerOf(func(ctx context.Context, w *world) (engine.Source, func()) {
-		c, err := OpenCatchUp(ctx, w.js, engine.SagaTenant{Tenant: "acme", Saga: "order"}, nil, SourceOptions{Tenants: wire.Tenants{"*"}})
+		c, err := OpenCatchUp(ctx, w.JS, engine.SagaTenant{Tenant: "acme", Saga: "order"}, nil, SourceOptions{Tenants: wire.Tenants{"*"}})
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		return c, c.Close
 	}))
@@ -31,11 +31,11 @@ func TestCatchUpIsASource(t *testing.T) {
 func readerOf(open func(ctx context.Context, w *world) (engine.Source, func())) sourcetest.Open {
 	return func(t *testing.T, before []edda.Event, test func(*testing.T, sourcetest.Fixture)) {
 		bubble(t, func(ctx context.Context, w *world) {
-			p := NewPublisher(w.js, wire.Codec{})
+			p := NewPublisher(w.JS, wire.Codec{})
 			put := func(ev edda.Event) edda.Checkpoint {
 				at, err := p.Send(ctx, ev)
 				if err != nil {
-					w.t.Fatal(err)
+					w.T.Fatal(err)
 				}
 				return edda.Checkpoint{Stream: at.Stream, Seq: at.Seq}
 			}
@@ -44,11 +44,11 @@ func readerOf(open func(ctx context.Context, w *world) (engine.Source, func())) 
 			}
 			src, stop := open(ctx, w)
 			defer stop()
-			test(w.t, sourcetest.Fixture{
+			test(w.T, sourcetest.Fixture{
 				Source: src, Store: put, Past: true,
 				Broken: func() {
-					if _, err := w.js.PublishMsg(ctx, &nats.Msg{Subject: orders, Data: []byte("{")}); err != nil {
-						w.t.Fatal(err)
+					if _, err := w.JS.PublishMsg(ctx, &nats.Msg{Subject: orders, Data: []byte("{")}); err != nil {
+						w.T.Fatal(err)
 					}
 				},
 			})

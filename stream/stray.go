@@ -10,17 +10,16 @@ import (
 	"edda/stream/wire"
 )
 
-// A NATS server holds nobody's reply subject to his permissions. So a program that may
-// publish on one subject of a stream has the server's acks sent wherever it likes, which
-// may be a subject of another tenant. They come without a header, and their texts are the
-// server's; as events they would be that tenant's dead letters, and as an effect command
-// one would be answered as failed.
-
-// maxStray bounds what may be an ack: an error's description is a sentence.
+// maxStray bounds the size of an ack: an error's description is a sentence.
 const maxStray = 2 << 10
 
-// stray tells whether a message is nothing but the server's ack of another one.
-func stray(m wire.Message) bool {
+// isStrayAck reports whether a message is an ack of the server for another message.
+//
+// The server does not check a publisher's permissions on a reply subject. So a program that may
+// publish to one subject of a stream can direct the server's acks to a subject of another tenant.
+// Such an ack has no header, and the server writes its text. As an event it would become a dead
+// letter of that tenant, and as an effect command it would be answered as failed.
+func isStrayAck(m wire.Message) bool {
 	if len(m.Header) > 0 || len(m.Data) > maxStray || !bytes.HasPrefix(m.Data, []byte(`{"stream":`)) && !bytes.HasPrefix(m.Data, []byte(`{"error":`)) {
 		return false
 	}
@@ -43,22 +42,22 @@ func stray(m wire.Message) bool {
 	return d.Decode(&a) == nil && !d.More() && (a.Error != nil || a.Stream != nil && a.Seq != nil)
 }
 
-// Strays counts acks in the place of messages, and logs the first. The zero value works.
+// Strays counts ignored acks and logs the first. The zero value works.
 type Strays struct {
 	n   atomic.Uint64
 	Log *zap.Logger
 }
 
-// Count is how many there were.
+// Count returns the number of ignored acks.
 func (s *Strays) Count() uint64 { return s.n.Load() }
 
-// leftOut tells whether the message is one of them.
-func (s *Strays) leftOut(m wire.Message) bool {
-	if !stray(m) {
+// drop reports whether to ignore the message.
+func (s *Strays) drop(m wire.Message) bool {
+	if !isStrayAck(m) {
 		return false
 	}
 	if s.n.Add(1) == 1 && s.Log != nil {
-		s.Log.Warn("an ack of the NATS server was sent to a subject of ours and is left out: somebody names that subject as where to reply; edda_stream_stray_acks_total counts on",
+		s.Log.Warn("ignored an ack of the NATS server on an input subject: a publisher names that subject for replies; edda_stream_stray_acks_total counts the others",
 			zap.String("stream", m.Stream), zap.Uint64("seq", m.Seq), zap.String("subject", m.Subject))
 	}
 	return true

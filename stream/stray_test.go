@@ -17,8 +17,8 @@ import (
 	"edda/stream/wire"
 )
 
-// onePlace is a server whose users are held to what SECURITY.md recommends where all
-// tenants are in one account.
+// onePlace is a server with all tenants in one account, and the permissions that SECURITY.md
+// recommends for that.
 const onePlace = `
 accounts: {
   E: { jetstream: enabled, users: [
@@ -28,8 +28,8 @@ accounts: {
 }
 `
 
-// accounts is one where each tenant has an account of its own, as it recommends where
-// tenants do not trust each other.
+// accounts is a server with an account for each tenant, as SECURITY.md recommends for tenants that
+// do not trust each other.
 const accounts = `
 accounts: {
   E: {
@@ -44,7 +44,7 @@ accounts: {
 }
 `
 
-// permitted runs a server of that configuration, with the streams.
+// permitted starts a server with the configuration, and creates the streams.
 func permitted(t *testing.T, config string) (edda, bob *nats.Conn) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "nats.conf")
@@ -87,12 +87,12 @@ func permitted(t *testing.T, config string) (edda, bob *nats.Conn) {
 	return edda, bob
 }
 
-// replies are where bob has the server answer: to subjects of acme's, of every kind.
+// replies are bob's reply subjects: subjects of acme, of every kind.
 var replies = []string{orders, "tenant.acme.workflow.order.O1", "tenant.acme.effect_result.charge.c", "tenant.acme.workflow_event.order.O1", "tenant.acme.effect.charge.c"}
 
-// bobs publishes as bob: an event for each of these subjects, and one that the stream
-// refuses, for an ack that is an error.
-func bobs(t *testing.T, bob *nats.Conn) {
+// publishAsBob publishes events with each of these reply subjects, and one that the stream refuses,
+// so that an ack is an error.
+func publishAsBob(t *testing.T, bob *nats.Conn) {
 	t.Helper()
 	for _, reply := range replies {
 		for _, header := range []nats.Header{nil, {jetstream.MsgIDHeader: {reply}}, {jetstream.MsgIDHeader: {reply}}, {"Nats-Expected-Stream": {"NONE"}}} {
@@ -107,9 +107,10 @@ func bobs(t *testing.T, bob *nats.Conn) {
 	}
 }
 
-// Bob, with exactly the permissions that SECURITY.md recommends, names acme's subjects as
-// where to reply. No dead letter of acme's comes of it, and no command is answered.
-func TestAReplySubjectOfAnotherTenantGivesItNoDeadLetters(t *testing.T) {
+// TestAcksOnAnotherTenantsSubjectsAreIgnored: bob, with exactly the permissions that SECURITY.md
+// recommends, names acme's subjects as reply subjects. That creates no dead letter for acme, and
+// answers no command.
+func TestAcksOnAnotherTenantsSubjectsAreIgnored(t *testing.T) {
 	nc, bob := permitted(t, onePlace)
 	js, err := kv.NewJetStream(nc)
 	if err != nil {
@@ -129,7 +130,7 @@ func TestAReplySubjectOfAnotherTenantGivesItNoDeadLetters(t *testing.T) {
 		stop()
 		<-ended
 	}()
-	bobs(t, bob)
+	publishAsBob(t, bob)
 	commands := NewCommands(js, CommandsOptions{Strays: strays})
 	for want := uint64(4 * len(replies)); strays.Count() < want; {
 		got, err := src.Fetch(ctx, 100, 10*time.Millisecond)
@@ -148,11 +149,11 @@ func TestAReplySubjectOfAnotherTenantGivesItNoDeadLetters(t *testing.T) {
 	}
 }
 
-// In an account of his own bob's replies stay there: the server writes nothing to acme's
-// subjects, and his acks reach him.
-func TestAReplySubjectDoesNotLeaveTheTenantsAccount(t *testing.T) {
+// TestAcksStayInTheTenantsAccount: with an account of his own, bob's reply subjects stay in it, and
+// he gets his acks.
+func TestAcksStayInTheTenantsAccount(t *testing.T) {
 	nc, bob := permitted(t, accounts)
-	bobs(t, bob)
+	publishAsBob(t, bob)
 	js, err := jetstream.New(bob)
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +181,7 @@ func TestAReplySubjectDoesNotLeaveTheTenantsAccount(t *testing.T) {
 	}
 }
 
-func TestWhatIsAnAckAndWhatIsNot(t *testing.T) {
+func TestIsStrayAck(t *testing.T) {
 	for body, want := range map[string]bool{
 		`{"stream":"AGGREGATE_EVENTS", "seq":2}`:                                                                      true,
 		`{"stream":"A", "domain":"hub", "seq":2,"duplicate": true}`:                                                   true,
@@ -194,11 +195,11 @@ func TestWhatIsAnAckAndWhatIsNot(t *testing.T) {
 		`{"stream":"` + strings.Repeat("A", maxStray) + `","seq":2}`: false,
 		``: false,
 	} {
-		if got := stray(wire.Message{Data: []byte(body)}); got != want {
+		if got := isStrayAck(wire.Message{Data: []byte(body)}); got != want {
 			t.Errorf("%.80s: %v", body, got)
 		}
 	}
-	if stray(wire.Message{Data: []byte(`{"stream":"A","seq":2}`), Header: nats.Header{"x": {"y"}}}) {
+	if isStrayAck(wire.Message{Data: []byte(`{"stream":"A","seq":2}`), Header: nats.Header{"x": {"y"}}}) {
 		t.Error("one with a header is taken for an ack")
 	}
 }

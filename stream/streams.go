@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// defaultAge is how long commands and results are kept: a command that
-	// still waits is published again, so a week is for people to look at.
+	// defaultAge is how long commands and results are kept. The relay publishes a waiting command
+	// again, so the week is for operators.
 	defaultAge = 7 * 24 * time.Hour
-	// defaultDuplicates is the window in which the server drops a message id it
-	// has seen; each id in it costs server memory, and the ledgers keep the promise.
+	// defaultDuplicates is the server's duplicate window. Each id in it costs server memory, and
+	// the ledgers catch later duplicates.
 	defaultDuplicates = 30 * time.Second
 )
 
@@ -28,16 +28,15 @@ const (
 type StreamOptions struct {
 	wire.Grammar
 	Replicas int // 1 when zero
-	// Age bounds how long messages are kept, by stream; where it has no entry,
-	// events are kept for ever and the others for seven days. It is also what an
-	// existing stream must keep at least.
+	// Age bounds how long messages are kept, by stream. The defaults are for ever for aggregate
+	// events and seven days for the others. An existing stream must keep messages at least as long.
 	Age        map[string]time.Duration
 	Duplicates time.Duration // 30 s when zero
-	// SyncAlways says that the server is known to sync every write to disk.
+	// SyncAlways says that the server syncs every write to disk.
 	SyncAlways bool
 }
 
-// plan is one stream as Edda wants it.
+// plan is the wanted name, subjects and age of a stream.
 type plan struct {
 	name     string
 	families []wire.Family
@@ -52,9 +51,9 @@ func plans() []plan {
 	}
 }
 
-// EnsureStreams creates the streams that are missing and adopts those that are
-// there, unchanged but for the subject of echoes, which it adds. An error names the stream, the setting, what is wanted, what
-// was found, and what to do; one of edda.Permanent stays until somebody acts.
+// EnsureStreams creates missing streams and adopts existing ones. It changes nothing in these
+// except that it adds the subject of echoes. An error names the stream, the setting, the wanted and
+// the found value, and what to do. An edda.Permanent error needs an operator.
 func EnsureStreams(ctx context.Context, js jetstream.JetStream, o StreamOptions) ([]kv.Durability, error) {
 	var out []kv.Durability
 	var problems []error
@@ -88,8 +87,8 @@ func (o StreamOptions) config(p plan) jetstream.StreamConfig {
 		Name: p.name, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy,
 		Discard: jetstream.DiscardOld, Replicas: max(o.Replicas, 1),
 		MaxAge: p.age, Duplicates: o.Duplicates,
-		// A direct get may be answered by a replica that is behind, and the end
-		// of a stream that is too near fires timers too early.
+		// A direct get may come from a replica that lags behind. Timers that wait for an end
+		// before the real one would fire too early.
 		AllowDirect: false,
 	}
 	for _, f := range p.families {
@@ -107,7 +106,7 @@ func (o StreamOptions) config(p plan) jetstream.StreamConfig {
 	return cfg
 }
 
-// compare lists what makes a stream unfit.
+// compare lists what makes a stream unusable.
 func compare(want, found jetstream.StreamConfig) []string {
 	var out []string
 	wrong := func(setting string, want, found any, advice string) {

@@ -10,13 +10,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
 func TestStreamsAreCreatedAndAdopted(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		o := StreamOptions{SyncAlways: true}
-		found, err := EnsureStreams(ctx, w.js, o)
+		found, err := EnsureStreams(ctx, w.JS, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,33 +26,13 @@ func TestStreamsAreCreatedAndAdopted(t *testing.T) {
 				t.Errorf("stream %d is %+v", i, d)
 			}
 		}
-		s, err := w.js.Stream(ctx, wire.WorkflowCommands)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := w.Stream(ctx, wire.WorkflowCommands)
 		cfg := s.CachedInfo().Config
 		if cfg.MaxAge != 7*24*time.Hour || cfg.Duplicates != 30*time.Second || cfg.Storage != jetstream.FileStorage ||
 			strings.Join(cfg.Subjects, " ") != "tenant.*.effect.*.* tenant.*.workflow.*.* tenant.*.command.*.*" {
 			t.Errorf("WORKFLOW_COMMANDS is %+v", cfg)
 		}
 	})
-}
-
-// edit gives one stream other settings before Edda looks at it.
-func edit(ctx context.Context, w *world, name string, f func(*jetstream.StreamConfig)) {
-	w.t.Helper()
-	s, err := w.js.Stream(ctx, name)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	cfg := s.CachedInfo().Config
-	if err := w.js.DeleteStream(ctx, name); err != nil {
-		w.t.Fatal(err)
-	}
-	f(&cfg)
-	if _, err := w.js.CreateStream(ctx, cfg); err != nil {
-		w.t.Fatal(err)
-	}
 }
 
 func TestUnfitStreamsAreRefused(t *testing.T) {
@@ -69,9 +50,9 @@ func TestUnfitStreamsAreRefused(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
-				edit(ctx, w, wire.AggregateEvents, test.change)
-				_, err := EnsureStreams(ctx, w.js, StreamOptions{})
-				wantError(t, err, edda.Permanent, append(test.says, wire.AggregateEvents)...)
+				w.Recreate(ctx, wire.AggregateEvents, test.change)
+				_, err := EnsureStreams(ctx, w.JS, StreamOptions{})
+				testkit.WantError(t, err, edda.Permanent, append(test.says, wire.AggregateEvents)...)
 			})
 		})
 	}
@@ -79,10 +60,10 @@ func TestUnfitStreamsAreRefused(t *testing.T) {
 
 func TestWiderStreamsAreAdoptedUnchanged(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		edit(ctx, w, wire.AggregateEvents, func(c *jetstream.StreamConfig) {
+		w.Recreate(ctx, wire.AggregateEvents, func(c *jetstream.StreamConfig) {
 			c.Subjects, c.MaxMsgs = []string{"tenant.*.aggregate.>", "other"}, 1000
 		})
-		found, err := EnsureStreams(ctx, w.js, StreamOptions{Replicas: 3})
+		found, err := EnsureStreams(ctx, w.JS, StreamOptions{Replicas: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,19 +73,19 @@ func TestWiderStreamsAreAdoptedUnchanged(t *testing.T) {
 				t.Errorf("%q does not say %q", note, word)
 			}
 		}
-		s, err := w.js.Stream(ctx, wire.AggregateEvents)
+		s, err := w.JS.Stream(ctx, wire.AggregateEvents)
 		if err != nil || len(s.CachedInfo().Config.Subjects) != 2 {
 			t.Errorf("the stream was changed: %v", err)
 		}
 	})
 }
 
-func TestWiderStreamsAreRead(t *testing.T) {
+func TestAStreamWithOtherSubjectsIsRead(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		edit(ctx, w, wire.AggregateEvents, func(c *jetstream.StreamConfig) { c.Subjects = []string{"tenant.*.aggregate.>", "other"} })
+		w.Recreate(ctx, wire.AggregateEvents, func(c *jetstream.StreamConfig) { c.Subjects = []string{"tenant.*.aggregate.>", "other"} })
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		if _, err := w.js.Publish(ctx, "other", []byte("x")); err != nil {
+		if _, err := w.JS.Publish(ctx, "other", []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 		w.send("acme", "O1", 1)
@@ -129,19 +110,19 @@ func TestAStreamOfAnEarlierVersionGetsTheSubjectOfEchoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				// The server looks for expired messages by a clock that is not the bubble's.
-				edit(ctx, w, wire.WorkflowEvents, func(c *jetstream.StreamConfig) { c.Subjects, c.MaxAge = earlier, 0 })
+				w.Recreate(ctx, wire.WorkflowEvents, func(c *jetstream.StreamConfig) { c.Subjects, c.MaxAge = earlier, 0 })
 				if test.subjects != nil {
-					_, err := w.js.CreateStream(ctx, jetstream.StreamConfig{Name: "MINE", Subjects: test.subjects})
-					w.must(err)
+					_, err := w.JS.CreateStream(ctx, jetstream.StreamConfig{Name: "MINE", Subjects: test.subjects})
+					w.Must(err)
 				}
 				w.result("acme", "before")
-				_, err := EnsureStreams(ctx, w.js, StreamOptions{})
+				_, err := EnsureStreams(ctx, w.JS, StreamOptions{})
 				if test.says == "" {
-					w.must(err)
+					w.Must(err)
 				} else {
-					wantError(t, err, edda.Permanent, wire.WorkflowEvents, echoes, test.says)
+					testkit.WantError(t, err, edda.Permanent, wire.WorkflowEvents, echoes, test.says)
 				}
-				info, err := w.stream(ctx, wire.WorkflowEvents).Info(ctx)
+				info, err := w.Stream(ctx, wire.WorkflowEvents).Info(ctx)
 				if err != nil || !slices.Equal(info.Config.Subjects, test.want) || info.State.Msgs != 1 {
 					t.Errorf("the stream is %+v, %v", info, err)
 				}
@@ -152,15 +133,15 @@ func TestAStreamOfAnEarlierVersionGetsTheSubjectOfEchoes(t *testing.T) {
 
 func TestOverlappingStreamsAreNamed(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if err := w.js.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
+		if err := w.JS.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
 			t.Fatal(err)
 		}
 		other := jetstream.StreamConfig{Name: "MINE", Subjects: []string{"tenant.*.effect_result.>"}}
-		if _, err := w.js.CreateStream(ctx, other); err != nil {
+		if _, err := w.JS.CreateStream(ctx, other); err != nil {
 			t.Fatal(err)
 		}
-		found, err := EnsureStreams(ctx, w.js, StreamOptions{})
-		wantError(t, err, edda.Permanent, wire.WorkflowEvents, "MINE", "tenant.*.effect_result.*.*")
+		found, err := EnsureStreams(ctx, w.JS, StreamOptions{})
+		testkit.WantError(t, err, edda.Permanent, wire.WorkflowEvents, "MINE", "tenant.*.effect_result.*.*")
 		if len(found) != 2 {
 			t.Errorf("the other streams are %+v", found)
 		}
@@ -169,10 +150,10 @@ func TestOverlappingStreamsAreNamed(t *testing.T) {
 
 func TestStreamSettings(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if err := w.js.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
+		if err := w.JS.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
 			t.Fatal(err)
 		}
-		found, err := EnsureStreams(ctx, w.js, StreamOptions{Age: map[string]time.Duration{wire.WorkflowEvents: 10 * time.Second}})
+		found, err := EnsureStreams(ctx, w.JS, StreamOptions{Age: map[string]time.Duration{wire.WorkflowEvents: 10 * time.Second}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,19 +161,4 @@ func TestStreamSettings(t *testing.T) {
 			t.Errorf("got %+v", d)
 		}
 	})
-}
-
-func TestCovered(t *testing.T) {
-	tests := []struct {
-		have, want string
-		covered    bool
-	}{
-		{"a.*.c", "a.*.c", true}, {"a.>", "a.*.c", true}, {">", "a.*.c", true}, {"*.*.*", "a.*.c", true},
-		{"a.b.c", "a.*.c", false}, {"a.*", "a.*.c", false}, {"a.*.c.>", "a.*.c", false}, {"a.*.c.d", "a.*.c", false},
-	}
-	for _, test := range tests {
-		if got := wire.Covers([]string{"x", test.have}, test.want); got != test.covered {
-			t.Errorf("%s covers %s: %v", test.have, test.want, got)
-		}
-	}
 }

@@ -16,24 +16,24 @@ import (
 	"edda/stream/wire"
 )
 
-// Tail is the end of what a process has published, one message for each stream, and tells
-// whether the server still has it: one that acknowledges before it syncs loses its end with
-// the power. Its methods may be called concurrently.
+// Tail is the last message that a process has published to each stream. It checks whether the
+// server still has them: a server that acknowledges before it syncs loses its latest messages in a
+// power cut. Its methods may be called concurrently.
 type Tail struct {
 	js    jetstream.JetStream
 	codec wire.Codec
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	marks      []edda.Mark
-	lost       error          // what the server is known to have lost
-	since      time.Time      // the oldest mark of a stream that lost messages
-	ended      []string       // the streams whose mark is not there any more
-	holes      map[string]int // messages that are missing within a stream, at the last look
-	connection uint64         // the number of the connection at the last look, from 1
-	looked     time.Time      // when the last look began that found all there
+	lost       error          // what the server has lost; nil if nothing
+	since      time.Time      // ack time of the oldest mark of a stream that lost messages
+	ended      []string       // streams that no longer have their mark
+	holes      map[string]int // missing messages within a stream, at the last check
+	connection uint64         // number of the connection at the last check, from 1
+	looked     time.Time      // start of the last check without a loss
 }
 
-// NewTail begins with what was published last.
+// NewTail starts with the messages that were published last.
 func NewTail(js jetstream.JetStream, c wire.Codec, marks []edda.Mark) *Tail {
 	t := &Tail{js: js, codec: c, marks: slices.Clone(marks), holes: map[string]int{}}
 	for _, m := range marks {
@@ -42,8 +42,8 @@ func NewTail(js jetstream.JetStream, c wire.Codec, marks []edda.Mark) *Tail {
 	return t
 }
 
-// Again is one for what is published in the place of what was lost. It begins with the
-// marks that are still there, and with what is known to be missing.
+// Again returns a tail for what is published after a loss. It starts with the marks that the server
+// still has, and with the known holes.
 func (t *Tail) Again() *Tail {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,7 +52,7 @@ func (t *Tail) Again() *Tail {
 	return again
 }
 
-// Marks are the last messages.
+// Marks returns the last message of each stream.
 func (t *Tail) Marks() []edda.Mark {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,9 +63,9 @@ func (t *Tail) Marks() []edda.Mark {
 	return out
 }
 
-// open is nil where a message would reach the server on the connection that was looked at:
-// the client holds back what is published while there is none, and sends it before anybody
-// looks. Who has never looked may publish.
+// open returns nil if a message may be published now: on the connection that was checked, or if
+// nothing was checked yet. The client buffers messages while it is disconnected and would send them
+// before a check.
 func (t *Tail) open() error {
 	nc := t.js.Conn()
 	t.mu.Lock()
@@ -79,7 +79,7 @@ func (t *Tail) open() error {
 	return nil
 }
 
-// await is open once there is a connection, which it waits for no longer than for an ack.
+// await is open, but waits up to publishWait for a connection.
 func (t *Tail) await(ctx context.Context) error {
 	nc := t.js.Conn()
 	if err := t.open(); err == nil || nc.IsConnected() {
@@ -89,7 +89,7 @@ func (t *Tail) await(ctx context.Context) error {
 	defer nc.RemoveStatusListener(there)
 	timer := time.NewTimer(publishWait)
 	defer timer.Stop()
-	if nc.IsConnected() { // since
+	if nc.IsConnected() { // in the meantime
 		return t.open()
 	}
 	select {
@@ -102,14 +102,14 @@ func (t *Tail) await(ctx context.Context) error {
 	}
 }
 
-// found notes a message that was there already: it may have been published by a process
-// that was killed before it could say so.
+// found records a message that was in the stream already. A process that was killed may have
+// published it.
 func (t *Tail) found(stream string, seq uint64, w *edda.Work) {
 	t.note(stream, seq, w, false)
 }
 
-// published notes a new message, in the order of the server's acks. One that lies no
-// further than another before it is in a stream that lost its end.
+// published records a new message, in the order of the acks. A sequence that is not higher than the
+// last one means that the stream lost messages.
 func (t *Tail) published(stream string, seq uint64, w *edda.Work) { t.note(stream, seq, w, true) }
 
 func (t *Tail) note(stream string, seq uint64, w *edda.Work, anew bool) {
@@ -122,7 +122,7 @@ func (t *Tail) note(stream string, seq uint64, w *edda.Work, anew bool) {
 	}
 	m := &t.marks[i]
 	switch {
-	case t.lost != nil: // the marks say what was there before
+	case t.lost != nil: // keep the marks of before the loss
 	case seq <= m.Seq && !anew:
 	case seq <= m.Seq:
 		t.ended = append(t.ended, stream)
@@ -132,9 +132,9 @@ func (t *Tail) note(stream string, seq uint64, w *edda.Work, anew bool) {
 	}
 }
 
-// Pass is nil where something may be published: the server has all that was published
-// before, as far as could be seen since it was reached. An error that is not ErrShorter
-// passes.
+// Pass returns nil if something may be published: the server has everything that was published
+// before, as far as a check on this connection could tell. An error other than ErrShorter is
+// temporary.
 func (t *Tail) Pass(ctx context.Context) error {
 	now := connectionOf(t.js.Conn())
 	t.mu.Lock()
@@ -146,17 +146,17 @@ func (t *Tail) Pass(ctx context.Context) error {
 	return t.Look(ctx)
 }
 
-// connectionOf counts how often the server was reached.
+// connectionOf counts the connections that the client has made, from 1.
 func connectionOf(nc *nats.Conn) uint64 { return nc.Stats().Reconnects + 1 }
 
-// Look asks whether the server has all that was published, as far as the ends of the
-// streams tell. It is ErrShorter where the server has not, from then on.
+// Look checks whether the server still has the last message of each stream. Once it has not, Look
+// always returns ErrShorter.
 func (t *Tail) Look(ctx context.Context) error {
 	began, connection := time.Now(), connectionOf(t.js.Conn())
 	ctx, cancel := context.WithTimeout(ctx, publishWait)
 	defer cancel()
 	for _, m := range t.Marks() {
-		err := t.look(ctx, m, connection)
+		err := t.check(ctx, m, connection)
 		if errors.Is(err, ErrShorter) {
 			t.markLost(m, err)
 		} else if err != nil {
@@ -182,23 +182,24 @@ func (t *Tail) markLost(m edda.Mark, err error) {
 	}
 }
 
-// LostSince is when the last message was acknowledged that is known not to be lost behind
-// others: what the server lost was acknowledged shortly before, and no later.
+// LostSince returns when the last message of a stream that lost messages was acknowledged, the
+// earliest of several streams. The lost messages were acknowledged shortly before that, and none
+// later.
 func (t *Tail) LostSince() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.since
 }
 
-// Looked is when the server was last known to have everything.
+// Looked returns when the last check without a loss began.
 func (t *Tail) Looked() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.looked
 }
 
-// look looks at one message.
-func (t *Tail) look(ctx context.Context, m edda.Mark, connection uint64) error {
+// check looks for the message of one mark.
+func (t *Tail) check(ctx context.Context, m edda.Mark, connection uint64) error {
 	s, err := t.js.Stream(ctx, m.Stream)
 	if err != nil {
 		return fmt.Errorf("look at stream %s: %w", m.Stream, err)
@@ -207,7 +208,7 @@ func (t *Tail) look(ctx context.Context, m edda.Mark, connection uint64) error {
 	switch {
 	case st.LastSeq < m.Seq:
 		return fmt.Errorf("stream %s ends at %d, and the message at %d was acknowledged: %w", m.Stream, st.LastSeq, m.Seq, ErrShorter)
-	case st.FirstSeq > m.Seq: // it has expired, or was purged
+	case st.FirstSeq > m.Seq: // expired or purged
 		return nil
 	}
 	found, err := s.GetMsg(ctx, m.Seq)
@@ -217,7 +218,7 @@ func (t *Tail) look(ctx context.Context, m edda.Mark, connection uint64) error {
 		if err != nil {
 			return fmt.Errorf("look at stream %s: %w", m.Stream, err)
 		}
-		if info.State.FirstSeq > m.Seq || t.lookedAt(connection) { // a moment ago, or somebody deleted it
+		if info.State.FirstSeq > m.Seq || t.checkedOn(connection) { // just expired, or deleted by an operator
 			return nil
 		}
 		return fmt.Errorf("stream %s has no message at %d, where one was acknowledged: %w", m.Stream, m.Seq, ErrShorter)
@@ -227,24 +228,23 @@ func (t *Tail) look(ctx context.Context, m edda.Mark, connection uint64) error {
 	if id := t.codec.ID(wire.Message{Subject: found.Subject, Header: found.Header, Stream: m.Stream, Seq: m.Seq}); id != m.ID {
 		return fmt.Errorf("stream %s has at %d the message %q, where %q was acknowledged: %w", m.Stream, m.Seq, id, m.ID, ErrShorter)
 	}
-	return t.holed(m.Stream, st.NumDeleted, connection)
+	return t.checkHoles(m.Stream, st.NumDeleted, connection)
 }
 
-// lookedAt tells whether all was there before on this connection: a server loses nothing
+// checkedOn reports whether a check on this connection found everything. A server loses nothing
 // while it runs.
-func (t *Tail) lookedAt(connection uint64) bool {
+func (t *Tail) checkedOn(connection uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.connection == connection
 }
 
-// errHole says that messages are missing before a mark, which is there.
+// errHole says that messages before a mark are missing, and the mark is not.
 var errHole = fmt.Errorf("messages are missing within: %w", ErrShorter)
 
-// holed looks whether more is missing within a stream than when the server was reached the
-// time before, by this process or another: one that was cut off within a file goes on behind
-// it.
-func (t *Tail) holed(stream string, holes int, connection uint64) error {
+// checkHoles compares the number of missing messages within a stream with that of the previous
+// connection, of this process or another. A server whose file was cut off continues behind the cut.
+func (t *Tail) checkHoles(stream string, holes int, connection uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.holes[stream]

@@ -8,13 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"edda"
 	"edda/stream/wire"
 )
 
-// facts are some that one instance tells.
+// factsOf returns facts of one instance.
 func factsOf(correlation string, from, to int) (out []edda.Work) {
 	for i := from; i <= to; i++ {
 		out = append(out, edda.Work{Kind: edda.WorkFact, ID: fmt.Sprint(correlation, "-", i), Name: "Told", Time: noon,
@@ -23,47 +21,38 @@ func factsOf(correlation string, from, to int) (out []edda.Work) {
 	return out
 }
 
-func (w *world) stream(ctx context.Context, name string) jetstream.Stream {
-	w.t.Helper()
-	s, err := w.js.Stream(ctx, name)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return s
-}
-
-func TestAServerThatLostWhatItAcknowledgedIsNotPublishedTo(t *testing.T) {
+func TestLookFindsLostMessages(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(ctx context.Context, w *world)
 		lost   bool
-		quiet  bool // for a process that was there before: a running server loses nothing
+		quiet  bool // a check on the same connection finds nothing, because a running server loses nothing
 	}{
 		"nothing": {func(context.Context, *world) {}, false, false},
 		"others published since": {func(ctx context.Context, w *world) {
-			deliver(ctx, w, NewPublisher(w.js, wire.Codec{}), factsOf("O2", 1, 3))
+			deliver(ctx, w, NewPublisher(w.JS, wire.Codec{}), factsOf("O2", 1, 3))
 		}, false, false},
 		"all has expired": {func(ctx context.Context, w *world) {
-			if err := w.stream(ctx, wire.WorkflowEvents).Purge(ctx); err != nil {
-				w.t.Fatal(err)
+			if err := w.Stream(ctx, wire.WorkflowEvents).Purge(ctx); err != nil {
+				w.T.Fatal(err)
 			}
 		}, false, false},
 		"somebody deleted the last": {func(ctx context.Context, w *world) {
-			if err := w.stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 5); err != nil {
-				w.t.Fatal(err)
+			if err := w.Stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 5); err != nil {
+				w.T.Fatal(err)
 			}
 		}, true, true},
 		"the stream ends before": {func(ctx context.Context, w *world) {
-			madeAnew(ctx, w)
-			deliver(ctx, w, NewPublisher(w.js, wire.Codec{}), factsOf("O1", 1, 3))
+			w.Recreate(ctx, wire.WorkflowEvents, nil)
+			deliver(ctx, w, NewPublisher(w.JS, wire.Codec{}), factsOf("O1", 1, 3))
 		}, true, false},
 		"others are there": {func(ctx context.Context, w *world) {
-			madeAnew(ctx, w)
-			deliver(ctx, w, NewPublisher(w.js, wire.Codec{}), factsOf("O2", 1, 9))
+			w.Recreate(ctx, wire.WorkflowEvents, nil)
+			deliver(ctx, w, NewPublisher(w.JS, wire.Codec{}), factsOf("O2", 1, 9))
 		}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
-				tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
+				tail, p := NewTail(w.JS, wire.Codec{}, nil), NewPublisher(w.JS, wire.Codec{})
 				p.Follow(tail)
 				deliver(ctx, w, p, factsOf("O1", 1, 5))
 				if err := tail.Look(ctx); err != nil || tail.Looked().IsZero() {
@@ -81,7 +70,7 @@ func TestAServerThatLostWhatItAcknowledgedIsNotPublishedTo(t *testing.T) {
 					t.Errorf("the same process: %v", err)
 				}
 				for what, look := range map[string]func(context.Context) error{
-					"the next one": NewTail(w.js, wire.Codec{}, marks).Look, "the next one, before it publishes": NewTail(w.js, wire.Codec{}, marks).Pass,
+					"the next one": NewTail(w.JS, wire.Codec{}, marks).Look, "the next one, before it publishes": NewTail(w.JS, wire.Codec{}, marks).Pass,
 				} {
 					if err := look(ctx); errors.Is(err, ErrShorter) != test.lost || !test.lost && err != nil {
 						t.Errorf("%s: %v", what, err)
@@ -95,30 +84,26 @@ func TestAServerThatLostWhatItAcknowledgedIsNotPublishedTo(t *testing.T) {
 	}
 }
 
-// madeAnew makes the stream of results and facts anew.
-func madeAnew(ctx context.Context, w *world) {
-	edit(ctx, w, wire.WorkflowEvents, func(*jetstream.StreamConfig) {})
-}
-
 func deliver(ctx context.Context, w *world, p *Publisher, works []edda.Work) {
-	w.t.Helper()
+	w.T.Helper()
 	for _, one := range works {
 		if errs := p.Deliver(ctx, []edda.Work{one}); errs != nil {
-			w.t.Fatal(errs)
+			w.T.Fatal(errs)
 		}
 	}
 }
 
-// A server in a cluster may have lost the end of a stream without a connection being lost.
-func TestANewMessageThatLiesNoFurtherThanAnOldOneIsALoss(t *testing.T) {
+// TestASequenceThatDoesNotGrowIsALoss: a server in a cluster may lose the end of a stream without a
+// disconnect.
+func TestASequenceThatDoesNotGrowIsALoss(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
+		tail, p := NewTail(w.JS, wire.Codec{}, nil), NewPublisher(w.JS, wire.Codec{})
 		p.Follow(tail)
 		deliver(ctx, w, p, factsOf("O1", 1, 5))
 		if err := tail.Look(ctx); err != nil {
 			t.Fatal(err)
 		}
-		madeAnew(ctx, w)
+		w.Recreate(ctx, wire.WorkflowEvents, nil)
 		deliver(ctx, w, p, factsOf("O2", 1, 1))
 		if err := tail.Pass(ctx); !errors.Is(err, ErrShorter) {
 			t.Errorf("it passes: %v", err)
@@ -129,17 +114,16 @@ func TestANewMessageThatLiesNoFurtherThanAnOldOneIsALoss(t *testing.T) {
 	})
 }
 
-// TestAServerThatComesBackIsLookedAtBeforeItIsPublishedTo.
-func TestAServerThatComesBackIsLookedAtBeforeItIsPublishedTo(t *testing.T) {
+func TestPassChecksTheServerAfterAReconnect(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
+		tail, p := NewTail(w.JS, wire.Codec{}, nil), NewPublisher(w.JS, wire.Codec{})
 		p.Follow(tail)
 		deliver(ctx, w, p, factsOf("O1", 1, 9))
 		if err := tail.Look(ctx); err != nil {
 			t.Fatal(err)
 		}
-		// One within is gone; that the server was away is what has it looked for.
-		if err := w.stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 4); err != nil {
+		// A missing message within the stream counts only after a reconnect.
+		if err := w.Stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 4); err != nil {
 			t.Fatal(err)
 		}
 		if err := tail.Look(ctx); err != nil {
@@ -154,14 +138,14 @@ func TestAServerThatComesBackIsLookedAtBeforeItIsPublishedTo(t *testing.T) {
 	})
 }
 
-func TestWhatTheServerLostIsPublishedAgainInOrderAndOnce(t *testing.T) {
+func TestLostMessagesAreRepublishedInOrderAndOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		all := append(append(factsOf("O1", 1, 6), factsOf("O2", 1, 3)...), edda.Work{
 			Kind: edda.WorkCommand, ID: "c1", Name: "Stock.Count", To: "S1", From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}, Time: noon,
 		}, edda.Work{Kind: edda.WorkCommand, ID: "c2", Name: "nameless", From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O3"}, Time: noon})
 		deliver(ctx, w, p, slices.Concat(all[:3], all[6:7]))
-		for round, want := range []int{len(all) - 4, 1} { // the rejected one is told of each time
+		for round, want := range []int{len(all) - 4, 1} { // the rejected one is rejected again each time
 			r, err := NewRepublisher(ctx, p, time.Now().Add(-time.Minute))
 			if err != nil {
 				t.Fatal(err)
@@ -178,17 +162,12 @@ func TestWhatTheServerLostIsPublishedAgainInOrderAndOnce(t *testing.T) {
 				t.Errorf("round %d: %d were published, want %d", round, r.Count(), want)
 			}
 		}
-		if n := w.stream(ctx, wire.WorkflowCommands).CachedInfo().State.Msgs; n != 1 {
+		if n := w.Stream(ctx, wire.WorkflowCommands).CachedInfo().State.Msgs; n != 1 {
 			t.Errorf("%d commands", n)
 		}
 		var ids []string
-		s := w.stream(ctx, wire.WorkflowEvents)
-		for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
-			m, err := s.GetMsg(ctx, seq)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ids = append(ids, wire.Codec{}.ID(wire.Message{Subject: m.Subject, Header: m.Header}))
+		for _, a := range w.arrivals(ctx, wire.WorkflowEvents) {
+			ids = append(ids, a.ID)
 		}
 		want := []string{"O1-1", "O1-2", "O1-3", "O2-1", "O1-4", "O1-5", "O1-6", "O2-2", "O2-3", "c2.result"}
 		if !slices.Equal(ids, want) {
@@ -197,10 +176,9 @@ func TestWhatTheServerLostIsPublishedAgainInOrderAndOnce(t *testing.T) {
 	})
 }
 
-// What has expired was not lost.
-func TestWhatHasExpiredIsNotPublishedAgain(t *testing.T) {
+func TestExpiredMessagesAreNotRepublished(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		r, err := NewRepublisher(ctx, NewPublisher(w.js, wire.Codec{}), time.Now().Add(-30*24*time.Hour))
+		r, err := NewRepublisher(ctx, NewPublisher(w.JS, wire.Codec{}), time.Now().Add(-30*24*time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +188,7 @@ func TestWhatHasExpiredIsNotPublishedAgain(t *testing.T) {
 	})
 }
 
-// everyKind is work of each kind that goes to the streams.
+// everyKind returns work of each kind that goes to the streams.
 func everyKind(tenant string) []edda.Work {
 	from := edda.Key{Tenant: tenant, Saga: "order", Correlation: "O 1%"}
 	var out []edda.Work
@@ -221,25 +199,25 @@ func everyKind(tenant string) []edda.Work {
 	return out
 }
 
-// TestTheLastMessageIsKnownAgainOfWhateverKindItIs, with tenants and without.
-func TestTheLastMessageIsKnownAgainOfWhateverKindItIs(t *testing.T) {
+// TestTheMarkOfEveryKindOfWorkIsFound: with tenants and without.
+func TestTheMarkOfEveryKindOfWorkIsFound(t *testing.T) {
 	for _, c := range []wire.Codec{{}, {Grammar: wire.Grammar{NoTenancy: true}}} {
 		bubble(t, func(ctx context.Context, w *world) {
 			tenant := "ac me"
 			if c.NoTenancy {
 				tenant = ""
 				for _, name := range []string{wire.AggregateEvents, wire.WorkflowCommands, wire.WorkflowEvents} {
-					if err := w.js.DeleteStream(ctx, name); err != nil {
+					if err := w.JS.DeleteStream(ctx, name); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if _, err := EnsureStreams(ctx, w.js, StreamOptions{Grammar: c.Grammar}); err != nil {
+				if _, err := EnsureStreams(ctx, w.JS, StreamOptions{Grammar: c.Grammar}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			p := NewPublisher(w.js, c)
+			p := NewPublisher(w.JS, c)
 			for _, one := range everyKind(tenant) {
-				tail := NewTail(w.js, c, nil)
+				tail := NewTail(w.JS, c, nil)
 				p.Follow(tail)
 				deliver(ctx, w, p, []edda.Work{one})
 				if len(tail.Marks()) != 1 {
@@ -260,31 +238,31 @@ func TestTheLastMessageIsKnownAgainOfWhateverKindItIs(t *testing.T) {
 	}
 }
 
-// TestWhatIsPublishedWhileTheServerIsAwayDoesNotPassWhatItLost: the client holds messages
-// back and sends them before anybody has looked.
-func TestWhatIsPublishedWhileTheServerIsAwayDoesNotPassWhatItLost(t *testing.T) {
+// TestNothingIsPublishedBetweenAReconnectAndTheCheck: the client buffers messages while it is
+// disconnected and would send them before the check.
+func TestNothingIsPublishedBetweenAReconnectAndTheCheck(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
+		tail, p := NewTail(w.JS, wire.Codec{}, nil), NewPublisher(w.JS, wire.Codec{})
 		p.Follow(tail)
 		deliver(ctx, w, p, factsOf("O1", 1, 5))
 		if err := tail.Look(ctx); err != nil {
 			t.Fatal(err)
 		}
-		w.restart(func() {
-			for w.nc.IsConnected() {
+		w.Restart(func() {
+			for w.NC.IsConnected() {
 				time.Sleep(time.Millisecond)
 			}
 			if err := tail.Pass(ctx); err != nil {
 				return
 			}
-			if errs := p.Deliver(ctx, factsOf("O1", 6, 6)); !errors.Is(errorOf(errs), edda.Temporary) {
+			if errs := p.Deliver(ctx, factsOf("O1", 6, 6)); !errors.Is(firstOf(errs), edda.Temporary) {
 				t.Errorf("without a server: %v", errs)
 			}
 		})
-		if errs := p.Deliver(ctx, factsOf("O1", 7, 7)); !errors.Is(errorOf(errs), edda.Temporary) {
+		if errs := p.Deliver(ctx, factsOf("O1", 7, 7)); !errors.Is(firstOf(errs), edda.Temporary) {
 			t.Errorf("before anybody looked: %v", errs)
 		}
-		if last := w.stream(ctx, wire.WorkflowEvents).CachedInfo().State.LastSeq; last != 5 {
+		if last := w.Stream(ctx, wire.WorkflowEvents).CachedInfo().State.LastSeq; last != 5 {
 			t.Errorf("the stream ends at %d, want 5", last)
 		}
 		if err := tail.Pass(ctx); err != nil {
@@ -294,18 +272,11 @@ func TestWhatIsPublishedWhileTheServerIsAwayDoesNotPassWhatItLost(t *testing.T) 
 	})
 }
 
-func errorOf(errs []error) error {
-	if len(errs) == 0 {
-		return nil
-	}
-	return errs[0]
-}
-
-// TestWhatWasThereAlreadyIsTheLastMessage, too: a process that was killed had published it.
-func TestWhatWasThereAlreadyIsTheLastMessage(t *testing.T) {
+// TestADuplicateCanBeTheMark: a process that was killed may have published it.
+func TestADuplicateCanBeTheMark(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		deliver(ctx, w, NewPublisher(w.js, wire.Codec{}), factsOf("O1", 1, 5))
-		tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
+		deliver(ctx, w, NewPublisher(w.JS, wire.Codec{}), factsOf("O1", 1, 5))
+		tail, p := NewTail(w.JS, wire.Codec{}, nil), NewPublisher(w.JS, wire.Codec{})
 		p.Follow(tail)
 		deliver(ctx, w, p, append(factsOf("O1", 5, 5), factsOf("O1", 3, 3)...))
 		if m := tail.Marks(); len(m) != 1 || m[0].Seq != 5 || m[0].ID != "O1-5" {
@@ -317,17 +288,17 @@ func TestWhatWasThereAlreadyIsTheLastMessage(t *testing.T) {
 	})
 }
 
-// TestAHoleIsALossOnce: the process that goes on, and those after it, know of it.
+// TestAHoleIsALossOnce: the process that continues, and those after it, know the hole.
 func TestAHoleIsALossOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		first, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
+		first, p := NewTail(w.JS, wire.Codec{}, nil), NewPublisher(w.JS, wire.Codec{})
 		p.Follow(first)
 		commands := []edda.Work{{Kind: edda.WorkCommand, ID: "c1", Name: "Stock.Count", To: "S1", From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}, Time: noon}}
 		deliver(ctx, w, p, append(factsOf("O1", 1, 5), commands...))
-		if err := w.stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 3); err != nil {
+		if err := w.Stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 3); err != nil {
 			t.Fatal(err)
 		}
-		tail := NewTail(w.js, wire.Codec{}, first.Marks())
+		tail := NewTail(w.JS, wire.Codec{}, first.Marks())
 		if err := tail.Look(ctx); !errors.Is(err, ErrShorter) {
 			t.Fatalf("nobody notices: %v", err)
 		}
@@ -337,7 +308,7 @@ func TestAHoleIsALossOnce(t *testing.T) {
 			t.Errorf("the same process: %v", err)
 		}
 		deliver(ctx, w, p, factsOf("O1", 3, 3))
-		for what, one := range map[string]*Tail{"the same process": tail, "the next": NewTail(w.js, wire.Codec{}, tail.Marks())} {
+		for what, one := range map[string]*Tail{"the same process": tail, "the next": NewTail(w.JS, wire.Codec{}, tail.Marks())} {
 			if err := one.Look(ctx); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -348,8 +319,7 @@ func TestAHoleIsALossOnce(t *testing.T) {
 	})
 }
 
-// TestTheIdOfALostMessageThatSomebodyElseHasTakenIsNotTheMessage.
-func TestTheIdOfALostMessageThatSomebodyElseHasTakenIsNotTheMessage(t *testing.T) {
+func TestARepublishedMessageWhoseMsgIDIsTakenIsStored(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		one := factsOf("O1", 1, 1)
 		m, err := wire.Codec{}.Work(one[0])
@@ -357,10 +327,10 @@ func TestTheIdOfALostMessageThatSomebodyElseHasTakenIsNotTheMessage(t *testing.T
 			t.Fatal(err)
 		}
 		m.Subject += "x"
-		if _, err := w.js.PublishMsg(ctx, m); err != nil {
+		if _, err := w.JS.PublishMsg(ctx, m); err != nil {
 			t.Fatal(err)
 		}
-		p := NewPublisher(w.js, wire.Codec{})
+		p := NewPublisher(w.JS, wire.Codec{})
 		for round, want := range []int{1, 0} {
 			r, err := NewRepublisher(ctx, p, time.Now().Add(-time.Minute))
 			if err != nil {

@@ -12,13 +12,14 @@ import (
 
 	"edda"
 	"edda/internal/jsonvalue/jsonvaluetest"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
 const wellStored = `{"stream":"S", "seq":7}`
 
-func TestWhatAnAckSays(t *testing.T) {
-	var a ack // of one nothing is left in the next
+func TestParseAck(t *testing.T) {
+	var a ack // reused: each ack must overwrite the last
 	full := &jetstream.APIError{}
 	for data, want := range map[string]error{
 		wellStored: nil,
@@ -32,7 +33,7 @@ func TestWhatAnAckSays(t *testing.T) {
 		`{"error":"full"}`: jetstream.ErrInvalidJSAck,
 		`thanks`:           jetstream.ErrInvalidJSAck,
 	} {
-		err := said(&nats.Msg{Data: []byte(data)}, &a)
+		err := parseAck(&nats.Msg{Data: []byte(data)}, &a)
 		if want == error(full) {
 			if !errors.As(err, &full) || full.ErrorCode != 10077 {
 				t.Errorf("%s: %v", data, err)
@@ -42,41 +43,41 @@ func TestWhatAnAckSays(t *testing.T) {
 		}
 	}
 	none := &nats.Msg{Header: nats.Header{"Status": {"503"}}}
-	if err := said(none, &a); err != jetstream.ErrNoStreamResponse {
+	if err := parseAck(none, &a); err != jetstream.ErrNoStreamResponse {
 		t.Error(err)
 	}
 }
 
-// silent takes messages as a stream would, and says nothing until it is told to.
-func silent(t *testing.T, w *world) <-chan *nats.Msg {
+// silentSubject receives messages as a stream would, and acknowledges nothing.
+func silentSubject(t *testing.T, w *world) <-chan *nats.Msg {
 	t.Helper()
 	heard := make(chan *nats.Msg, 8)
-	if _, err := w.nc.ChanSubscribe("silent.*", heard); err != nil {
+	if _, err := w.NC.ChanSubscribe("silentSubject.*", heard); err != nil {
 		t.Fatal(err)
 	}
 	return heard
 }
 
-// one publishes a message in a window of its own.
-func (u *unacked) one(t *testing.T, ctx context.Context) error {
+// publishOne publishes a message in a window of its own.
+func (u *unacked) publishOne(t *testing.T, ctx context.Context) error {
 	t.Helper()
 	w, err := u.open(make([]edda.Work, 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.close()
-	if err := w.publish(0, nats.NewMsg("silent.x")); err != nil {
+	if err := w.publish(0, nats.NewMsg("silentSubject.x")); err != nil {
 		t.Fatal(err)
 	}
 	return w.wait(ctx)[0]
 }
 
-// Else what was never stored would be taken for stored, and lost.
-func TestAnAckThatComesLateIsNotTheNextMessages(t *testing.T) {
+// TestALateAckDoesNotAckTheNextMessage: otherwise a lost message would count as stored.
+func TestALateAckDoesNotAckTheNextMessage(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		heard, u := silent(t, w), newUnacked(w.nc)
+		heard, u := silentSubject(t, w), newUnacked(w.NC)
 		for range 2 {
-			if err := u.one(t, ctx); err != errUnacked {
+			if err := u.publishOne(t, ctx); err != errUnacked {
 				t.Errorf("got %v", err)
 			}
 			if err := (<-heard).Respond([]byte(wellStored)); err != nil {
@@ -85,13 +86,13 @@ func TestAnAckThatComesLateIsNotTheNextMessages(t *testing.T) {
 		}
 		go func() {
 			m := <-heard
-			for _, said := range []string{`{"error":{"code":500,"err_code":1}}`, wellStored} { // the first counts
+			for _, said := range []string{`{"error":{"code":500,"err_code":1}}`, wellStored} { // only the first counts
 				if err := m.Respond([]byte(said)); err != nil {
 					t.Error(err)
 				}
 			}
 		}()
-		if err := u.one(t, ctx); err == nil {
+		if err := u.publishOne(t, ctx); err == nil {
 			t.Error("the second ack counted")
 		}
 		synctest.Wait()
@@ -101,20 +102,20 @@ func TestAnAckThatComesLateIsNotTheNextMessages(t *testing.T) {
 	})
 }
 
-func TestWhatWaitsForAcksHearsThatTheServerIsGone(t *testing.T) {
+func TestADisconnectEndsTheWaitForAcks(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		u, began := newUnacked(w.nc), time.Now()
-		silent(t, w)
+		u, began := newUnacked(w.NC), time.Now()
+		silentSubject(t, w)
 		fate := make(chan error, 1)
-		go func() { fate <- u.one(t, ctx) }()
+		go func() { fate <- u.publishOne(t, ctx) }()
 		synctest.Wait()
-		w.restart(func() {
+		w.Restart(func() {
 			if err := <-fate; err != nats.ErrDisconnected || time.Since(began) >= publishWait {
 				t.Errorf("%v after %s", err, time.Since(began))
 			}
 		})
 		ctx, cancel := context.WithCancel(ctx)
-		go func() { fate <- u.one(t, ctx) }()
+		go func() { fate <- u.publishOne(t, ctx) }()
 		synctest.Wait()
 		cancel()
 		if err := <-fate; err != context.Canceled {
@@ -123,23 +124,14 @@ func TestWhatWaitsForAcksHearsThatTheServerIsGone(t *testing.T) {
 	})
 }
 
-// TestAStreamThatIsFull refuses what it cannot take, and the work waits.
-func TestAStreamThatIsFull(t *testing.T) {
+func TestAFullStreamRefusesWork(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := s.CachedInfo().Config
-		cfg.MaxMsgs, cfg.Discard = 2, jetstream.DiscardNew
-		if _, err := w.js.UpdateStream(ctx, cfg); err != nil {
-			t.Fatal(err)
-		}
-		errs := NewPublisher(w.js, wire.Codec{}).Deliver(ctx, facts(3))
+		w.Update(ctx, wire.WorkflowEvents, func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 2, jetstream.DiscardNew })
+		errs := NewPublisher(w.JS, wire.Codec{}).Deliver(ctx, facts(3))
 		if len(errs) != 3 || errs[0] != nil || errs[1] != nil {
 			t.Fatalf("got %v", errs)
 		}
-		wantError(t, errs[2], edda.Temporary, "w-2", "maximum messages")
+		testkit.WantError(t, errs[2], edda.Temporary, "w-2", "maximum messages")
 	})
 }
 

@@ -9,8 +9,7 @@ import (
 	"edda/stream/wire"
 )
 
-// Others' messages are read and left out, as many as there are.
-func TestAFloodOfOthersMessagesStopsNobody(t *testing.T) {
+func TestAFloodOfOtherTenantsIsSkipped(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{Name: "s", Tenants: wire.Tenants{"eu-*"}})
 		defer stop()

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// watchEvery is how often the streams are looked at: one that is gone is known well
-	// within ten seconds.
+	// watchEvery is the interval of the checks. A missing stream is reported within ten seconds.
 	watchEvery = 3 * time.Second
-	// watchMisses looks in a row without an answer count: a server may be busy for one.
+	// watchMisses consecutive checks without an answer are a problem. One is not, because a server
+	// may be busy.
 	watchMisses = 2
 )
 
@@ -29,28 +29,28 @@ const (
 // deleted stream only wait, so nothing else would report it.
 type Watch struct {
 	js     jetstream.JetStream
-	again  func()                      // a stream is another one than at the last look
-	remake func(context.Context) error // makes the bucket of the ledger again
-	tail   *Tail                       // nil: what was published is not checked
+	again  func()                      // called when a stream was recreated since the last check
+	remake func(context.Context) error // creates the ledger's bucket again
+	tail   *Tail                       // nil: published messages are not checked
 	log    *zap.Logger
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	streams map[string]*watched
 }
 
-// watched is what is known of one stream.
+// watched is the state of one stream.
 type watched struct {
 	created time.Time
 	misses  int
 	problem error
 }
 
-// ledgerStream is what the bucket of the ledger is to the server.
+// ledgerStream is the stream behind the ledger's bucket.
 const ledgerStream = "KV_" + kv.LedgerBucket
 
-// NewWatch watches all of Edda's streams; again is called where a stream was made anew, and
-// may be nil. The bucket of a shared ledger is watched where remake is set, which makes it
-// again where it is gone. Nothing is asked before Run.
+// NewWatch watches all of Edda's streams. again, if not nil, is called when a stream was created
+// anew. The bucket of a shared ledger is watched if remake is set, which creates it again. Nothing
+// happens before Run.
 func NewWatch(js jetstream.JetStream, again func(), remake func(context.Context) error, log *zap.Logger) *Watch {
 	if log == nil {
 		log = zap.NewNop()
@@ -65,20 +65,19 @@ func NewWatch(js jetstream.JetStream, again func(), remake func(context.Context)
 	return w
 }
 
-// Follow has it look after what was published, too. It comes before Run.
+// Follow also checks that the server still has what was published. Call it before Run.
 func (w *Watch) Follow(t *Tail) { w.tail = t }
 
-// Run looks until ctx ends, or until the server is seen to have lost what was published:
-// then it returns ErrShorter.
+// Run checks until ctx ends. It returns ErrShorter when the server has lost what was published.
 func (w *Watch) Run(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
 		var all sync.WaitGroup
 		for name := range w.streams {
-			all.Go(func() { w.look(ctx, name) })
+			all.Go(func() { w.check(ctx, name) })
 		}
-		var lost error // what else is an error is one of those above, too
+		var lost error // other errors of Look are problems of the streams
 		if w.tail != nil {
 			all.Go(func() {
 				asked, cancel := context.WithTimeout(ctx, watchEvery)
@@ -98,7 +97,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-func (w *Watch) look(ctx context.Context, name string) {
+func (w *Watch) check(ctx context.Context, name string) {
 	asked, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
 	s, err := w.js.Stream(asked, name)
@@ -140,7 +139,7 @@ func (w *Watch) look(ctx context.Context, name string) {
 	}
 }
 
-// Problem says which streams cannot be used; nil where all can.
+// Problem describes the streams that cannot be used; nil if all can.
 func (w *Watch) Problem() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,7 +156,7 @@ func (w *Watch) Problem() error {
 	return errors.New(strings.Join(out, "; "))
 }
 
-// Up tells for each stream whether it can be used.
+// Up reports for each stream whether it can be used.
 func (w *Watch) Up() map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,8 +167,8 @@ func (w *Watch) Up() map[string]bool {
 	return out
 }
 
-// Present refuses a start where a stream is gone of which messages were handled, before
-// anything is made in its place. The error is edda.Permanent.
+// Present fails if a stream is missing whose messages were handled. Call it before anything creates
+// the stream. The error is edda.Permanent.
 func Present(ctx context.Context, js jetstream.JetStream, held []edda.Checkpoint) error {
 	var losses []Loss
 	for _, cp := range held {
@@ -188,11 +187,11 @@ func Present(ctx context.Context, js jetstream.JetStream, held []edda.Checkpoint
 	return lossError(losses)
 }
 
-// ErrAwaited says that streams are gone which another process has read: they are waited for.
+// ErrAwaited says that streams are missing that another process has read.
 var ErrAwaited = errors.New("waiting for streams that are gone")
 
-// Await is ErrAwaited where a stream is gone and saga processes have worked here: a process
-// without sagas leaves it to them, or to a restore. Where none ever has, it is nil.
+// Await returns ErrAwaited if a stream is missing and saga processes have run here. A process
+// without sagas then waits until a saga process or a restore has created the streams.
 func Await(ctx context.Context, js jetstream.JetStream) error {
 	var gone []string
 	for _, p := range plans() {
@@ -217,9 +216,9 @@ func Await(ctx context.Context, js jetstream.JetStream) error {
 	return fmt.Errorf("%w: %s: restore it (nats stream restore), or start the saga process with --accept-stream-loss, which makes it anew", ErrAwaited, strings.Join(gone, ", "))
 }
 
-// publishFailures are the kinds of work that lately could not be published.
+// publishFailures are the kinds of work that could not be published lately.
 type publishFailures struct {
-	some  atomic.Bool // kinds has any: as a rule it has none
+	some  atomic.Bool // kinds is not empty; saves the lock on success
 	mu    sync.Mutex  // guards kinds
 	kinds map[edda.WorkKind]failing
 }
@@ -230,15 +229,17 @@ type failing struct {
 }
 
 const (
-	// troubleAfter is how long publishing fails before it counts: an ack that was lost is none.
-	troubleAfter = 2 * time.Second
-	// troubleWithin is how long a failure counts after the last try: what fails is tried
-	// again at least that often.
-	troubleWithin = time.Minute
+	// failingAfter is how long publishing must fail before it is reported, because single acks get
+	// lost.
+	failingAfter = 2 * time.Second
+	// failingWithin is how long a failure is reported after the last attempt. Failed work is
+	// retried at least that often.
+	failingWithin = time.Minute
 )
 
-// note takes the outcome of publishing one kind of work since a time. A permanent refusal says
-// nothing of the server. A server whose disk is full does not answer: the wait counts.
+// note records the outcome of publishing one kind of work. began is when the attempt began: a
+// server whose disk is full does not answer, so the wait counts. A permanent error says nothing
+// about the server.
 func (t *publishFailures) note(kind edda.WorkKind, began time.Time, err error) {
 	if err != nil && !errors.Is(err, edda.Temporary) || errors.Is(err, context.Canceled) {
 		return
@@ -265,14 +266,14 @@ func (t *publishFailures) note(kind edda.WorkKind, began time.Time, err error) {
 	t.some.Store(true)
 }
 
-// Failing says what cannot be published; nil where all can, as far as it was tried.
+// Failing describes what cannot be published; nil if nothing failed lately.
 func (p *Publisher) Failing() error {
 	t := &p.failures
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []string
 	for kind, f := range t.kinds {
-		if f.last.Sub(f.since) >= troubleAfter && time.Since(f.last) < troubleWithin {
+		if f.last.Sub(f.since) >= failingAfter && time.Since(f.last) < failingWithin {
 			out = append(out, fmt.Sprintf("%ss cannot be stored: %v", kind, f.err))
 		}
 	}
@@ -283,7 +284,7 @@ func (p *Publisher) Failing() error {
 	return errors.New(strings.Join(out, "; "))
 }
 
-// noteAll takes the outcomes of a batch: of each kind a success counts more than a failure.
+// noteAll records the outcomes of a batch. One success of a kind outweighs its failures.
 func (t *publishFailures) noteAll(batch []edda.Work, began time.Time, errs []error) {
 	if errs == nil && !t.some.Load() {
 		return

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"edda"
 	"edda/effects"
 	"edda/internal/testkit"
@@ -14,21 +16,12 @@ import (
 	"edda/stream/wire"
 )
 
-// TestWorkThatNoStreamTakesIsTold: the stream takes none, and takes some again later.
-func TestWorkThatNoStreamTakesIsTold(t *testing.T) {
+func TestFailingReportsAStreamThatRefusesWork(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		full := func(most int32) {
-			s, err := w.js.Stream(ctx, wire.WorkflowEvents)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cfg := s.CachedInfo().Config
-			cfg.MaxMsgSize = most
-			if _, err := w.js.UpdateStream(ctx, cfg); err != nil {
-				t.Fatal(err)
-			}
+			w.Update(ctx, wire.WorkflowEvents, func(c *jetstream.StreamConfig) { c.MaxMsgSize = most })
 		}
-		p := NewPublisher(w.js, w.codec)
+		p := NewPublisher(w.JS, w.codec)
 		fact := edda.Work{ID: "f1", Kind: edda.WorkFact, Name: "done", From: edda.Key{Tenant: "acme", Saga: "s", Correlation: "k"}}
 		if errs := p.Deliver(ctx, []edda.Work{fact}); errs != nil {
 			t.Fatal(errs)
@@ -54,19 +47,19 @@ func TestWorkThatNoStreamTakesIsTold(t *testing.T) {
 	})
 }
 
-// TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly: a server whose disk is full takes
-// messages and says nothing, and each try waits for its answer.
-func TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly(t *testing.T) {
+// TestFailingReportsAPublishWithoutAnAck: a server whose disk is full does not answer. The first
+// timeout was not reported.
+func TestFailingReportsAPublishWithoutAnAck(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if err := w.js.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
+		if err := w.JS.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
 			t.Fatal(err)
 		}
-		mute, err := w.nc.SubscribeSync("tenant.>")
+		mute, err := w.NC.SubscribeSync("tenant.>")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = mute.Unsubscribe() }()
-		p := NewPublisher(w.js, w.codec)
+		p := NewPublisher(w.JS, w.codec)
 		from := time.Now()
 		fact := edda.Work{ID: "f1", Kind: edda.WorkFact, Name: "done", From: edda.Key{Tenant: "acme", Saga: "s", Correlation: "k"}}
 		if errs := p.Deliver(ctx, []edda.Work{fact}); errs == nil {
@@ -76,7 +69,7 @@ func TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly(t *testing.T) {
 			t.Errorf("after %v it says %v", time.Since(from), err)
 		}
 		from = time.Now()
-		p = NewPublisher(w.js, w.codec)
+		p = NewPublisher(w.JS, w.codec)
 		if err := p.PublishResult(ctx, effects.Result{Tenant: "acme", CommandID: "c1", Effect: "pay", Outcome: edda.Succeeded}); err == nil {
 			t.Fatal("nobody has it, and it is published")
 		}
@@ -86,28 +79,28 @@ func TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly(t *testing.T) {
 	})
 }
 
-// TestAStreamThatIsGoneIsTold, also the bucket of the ledger that cannot be made again, and
-// one that came back.
-func TestAStreamThatIsGoneIsTold(t *testing.T) {
+// TestWatchReportsAMissingStream: also the ledger's bucket that cannot be recreated, and a stream
+// that came back.
+func TestWatchReportsAMissingStream(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if _, err := kv.OpenLedger(ctx, w.js, kv.LedgerOptions{Memory: true}); err != nil {
+		if _, err := kv.OpenLedger(ctx, w.JS, kv.LedgerOptions{Memory: true}); err != nil {
 			t.Fatal(err)
 		}
 		made := 0
-		watch := NewWatch(w.js, func() { made++ }, func(context.Context) error { return errors.New("not allowed") }, nil)
+		watch := NewWatch(w.JS, func() { made++ }, func(context.Context) error { return errors.New("not allowed") }, nil)
 		stop := testkit.Run(t, watch.Run)
 		time.Sleep(watchEvery)
 		if err := watch.Problem(); err != nil {
 			t.Errorf("all is well, and it says %v", err)
 		}
 		for _, name := range []string{wire.WorkflowEvents, ledgerStream} {
-			if err := w.js.DeleteStream(ctx, name); err != nil {
+			if err := w.JS.DeleteStream(ctx, name); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(2 * watchEvery)
-		wantError(t, watch.Problem(), nil, "WORKFLOW_EVENTS is gone", "EDDA_LEDGER is gone", "not allowed")
-		if _, err := EnsureStreams(ctx, w.js, StreamOptions{}); err != nil {
+		testkit.WantError(t, watch.Problem(), nil, "WORKFLOW_EVENTS is gone", "EDDA_LEDGER is gone", "not allowed")
+		if _, err := EnsureStreams(ctx, w.JS, StreamOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * watchEvery)
@@ -118,32 +111,30 @@ func TestAStreamThatIsGoneIsTold(t *testing.T) {
 	})
 }
 
-// ledgerOf opens the ledger as one worker does.
+// ledgerOf opens the ledger of a worker.
 func (w *world) ledgerOf(home, run string) *kv.Ledger {
-	w.t.Helper()
-	return must[*kv.Ledger](w.t)(kv.OpenLedger(w.t.Context(), w.js, kv.LedgerOptions{Home: home, Run: run}))
+	w.T.Helper()
+	return testkit.Must[*kv.Ledger](w.T)(kv.OpenLedger(w.T.Context(), w.JS, kv.LedgerOptions{Home: home, Run: run}))
 }
 
-// TestALedgerThatWasDeletedWasGoneUntilARestart: it is made again, and knows what it forgot.
-func TestALedgerThatWasDeletedWasGoneUntilARestart(t *testing.T) {
+// TestADeletedLedgerIsRecreated: it was missing until a restart. The new one knows that it lacks
+// claims.
+func TestADeletedLedgerIsRecreated(t *testing.T) {
 	for _, taken := range []bool{true, false} {
 		bubble(t, func(ctx context.Context, w *world) {
 			l := w.ledgerOf("s1", "r1")
-			if since := must[time.Time](t)(l.Since(ctx)); !since.IsZero() {
+			if since := testkit.Must[time.Time](t)(l.Since(ctx)); !since.IsZero() {
 				t.Errorf("a first ledger knows of calls since %v", since)
 			}
 			if taken {
-				w.effect(ctx, "pay", "c1")
-				got, err := NewCommands(w.js, CommandsOptions{}).Fetch(ctx, "pay", 1, time.Second)
-				if err != nil || len(got) != 1 {
-					t.Fatal(got, err)
-				}
+				w.charge("acme", "c1")
+				take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Second, "c1")
 			}
-			mine := must[effects.Entry](t)(l.Claim(ctx, effects.Entry{Claim: edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Claimed: time.Now().UTC()}}))
-			watch := NewWatch(w.js, nil, l.Remake, nil)
+			mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, effects.Entry{Claim: edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Claimed: time.Now().UTC()}}))
+			watch := NewWatch(w.JS, nil, l.Remake, nil)
 			stop := testkit.Run(t, watch.Run)
 			time.Sleep(time.Second)
-			if err := w.js.DeleteStream(ctx, ledgerStream); err != nil {
+			if err := w.JS.DeleteStream(ctx, ledgerStream); err != nil {
 				t.Fatal(err)
 			}
 			if since, err := l.Since(ctx); err == nil {
@@ -154,33 +145,24 @@ func TestALedgerThatWasDeletedWasGoneUntilARestart(t *testing.T) {
 			if err := watch.Problem(); err != nil {
 				t.Errorf("after %v it says %v", toldWithin, err)
 			}
-			if since := must[time.Time](t)(l.Since(ctx)); since.Before(gone) {
+			if since := testkit.Must[time.Time](t)(l.Since(ctx)); since.Before(gone) {
 				t.Errorf("who had the ledger before knows of calls since %v, it was gone at %v", since, gone)
 			}
-			later := must[time.Time](t)(w.ledgerOf("s2", "r1").Since(ctx))
+			later := testkit.Must[time.Time](t)(w.ledgerOf("s2", "r1").Since(ctx))
 			if later.IsZero() == taken {
 				t.Errorf("who comes later knows of calls since %v; commands were taken: %v", later, taken)
 			}
-			if e := must[effects.Entry](t)(l.Find(ctx, "acme", "c1")); e.Found {
+			if e := testkit.Must[effects.Entry](t)(l.Find(ctx, "acme", "c1")); e.Found {
 				t.Errorf("the claim is found: %+v", e)
 			}
 			mine.Claim.Done, mine.Claim.Outcome, mine.Claim.Result = true, edda.Succeeded, []byte(`1`)
-			if err := l.Finish(ctx, mine); err != nil { // whoever was calling has its result still
+			if err := l.Finish(ctx, mine); err != nil { // the result of a call in progress
 				t.Error(err)
 			}
-			if e := must[effects.Entry](t)(l.Find(ctx, "acme", "c1")); !e.Claim.Done {
+			if e := testkit.Must[effects.Entry](t)(l.Find(ctx, "acme", "c1")); !e.Claim.Done {
 				t.Errorf("it is %+v", e)
 			}
 			stop()
 		})
-	}
-}
-
-// effect publishes an effect command.
-func (w *world) effect(ctx context.Context, effect, id string) {
-	w.t.Helper()
-	work := edda.Work{ID: id, Kind: edda.WorkEffect, Name: effect, Payload: []byte(`{}`), Time: time.Now(), From: edda.Key{Tenant: "acme", Saga: "s", Correlation: "k"}}
-	if errs := NewPublisher(w.js, w.codec).Deliver(ctx, []edda.Work{work}); errs != nil {
-		w.t.Fatal(errs)
 	}
 }

@@ -96,6 +96,7 @@ func TestEachRuleComplains(t *testing.T) {
 		{"ungranted import", "store/db.go", `package store; import _ "edda/stream"`, "store may not import edda/stream"},
 		{"granted import", "stream/a.go", `package stream; import _ "edda/store"`, ""},
 		{"the testkit", "cmd/edda/a.go", `package main; import _ "edda/internal/testkit"`, "only tests import edda/internal/testkit"},
+		{"a part of the testkit", "cmd/edda/a.go", `package main; import _ "edda/internal/testkit/natstest"`, "only tests import edda/internal/testkit/natstest"},
 		{"the testkit in a test", "store/a_test.go", `package store; import _ "edda/internal/testkit"`, ""},
 		{"own room", "stream/a.go", `package stream; import _ "edda/stream/wire"`, ""},
 		{"wiring", "cmd/edda/a.go", `package main; import _ "edda/stream"`, ""},

@@ -13,7 +13,7 @@ import (
 func sharedNames() map[string]string {
 	return map[string]string{
 		"the usual word for a package's own settings, metrics or server":  "Options Settings metrics Client Server conn session Transport pool Info",
-		"one element of what the package holds; no other package sees it": "item record row object field column job request result answer outcome delivery exchange waiter value part run plan change owned owner assign upcast visit info copier names compiler handed",
+		"one element of what the package holds; no other package sees it": "item record row object field column job request result answer outcome delivery exchange waiter value part run plan change owned owner assign upcast visit info copier names compiler",
 		"reads, writes or encodes the package's own form":                 "reader writer encoder queue arena mask stamp step watch Process file health definition",
 		"the interface that a package asks for, and what implements it":   "Source Store Publisher Ledger Engine Sagas Decider Maintenance Inbox Past Reports Scripts Worker Provider Progress Caller Destination",
 		"the form in a manifest, and the compiled one":                    "Effect Program",

@@ -11,7 +11,7 @@ import (
 // maxLines bounds a file, because a longer one has more than one concept.
 const maxLines = 800
 
-// testkit is the package that only tests import.
+// testkit is the room that only tests import.
 const testkit = "internal/testkit"
 
 // pure lists the packages that compute values without side effects.
@@ -46,7 +46,7 @@ func importComplaints(rooms map[string]rule, f file) []string {
 		if !mine {
 			continue
 		}
-		if p == testkit && f.pkg != testkit {
+		if under(p, testkit) && !under(f.pkg, testkit) {
 			out = append(out, fmt.Sprintf("%s: only tests import %s", f.name, imported))
 		}
 		if to, ok := roomOf(rooms, p); !ok || !from.may(to) {

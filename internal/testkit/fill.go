@@ -15,8 +15,8 @@ import (
 // fillChange is the number of instances of one change set of Fill.
 const fillChange = 200
 
-// Fill writes n instances into the store in a folder, as the engine would. It is fast
-// if the keys of the transitions ascend.
+// Fill writes n instances into the store in a directory, as the engine would. It is fast if the keys
+// of the transitions ascend.
 func Fill(ctx context.Context, dir string, n int, transitions func(i int) []edda.Transition) (err error) {
 	db, err := store.Open(dir, store.Options{})
 	if err != nil {

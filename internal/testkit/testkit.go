@@ -1,6 +1,6 @@
-// Package testkit is what tests and tools build their worlds of: stores with a committer,
-// loops that end with the test, compiled sagas, metrics and conditions. It works in a
-// synctest bubble as in real time. No code of the product imports it.
+// Package testkit has helpers for tests and tools: stores with a committer, loops that end with the
+// test, compiled sagas, metrics and conditions. It works in a synctest bubble and in real time. No
+// code of the product imports it.
 package testkit
 
 import (
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,8 +21,8 @@ import (
 	"edda/store"
 )
 
-// Main runs the tests of a package with the same seed of its property tests in every
-// run, unless the command line has another -rapid.seed.
+// Main runs the tests of a package. The property tests have the same seed in every run; -rapid.seed
+// on the command line changes it.
 func Main(m *testing.M) {
 	if err := flag.Set("rapid.seed", "1"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -30,8 +31,7 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Run runs a loop until stop, at the latest until the end of the test. The test fails
-// unless the loop returns nil.
+// Run runs a loop until stop or the end of the test. The test fails unless the loop returns nil.
 func Run(t testing.TB, loop func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -46,8 +46,7 @@ func Run(t testing.TB, loop func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// OpenStore opens a store and runs its committer until stop, at the latest until the end
-// of the test.
+// OpenStore opens a store and runs its committer until stop or the end of the test.
 func OpenStore(t testing.TB, dir string, o store.Options) (db *store.DB, stop func()) {
 	t.Helper()
 	db, err := store.Open(dir, o)
@@ -83,8 +82,44 @@ func Cell(t testing.TB, db *store.DB, k edda.Key) edda.Cell {
 	return cell
 }
 
-// Until polls a condition in real time until it holds. The test fails after the duration
-// within.
+// Must fails the test on an error, and else returns the value.
+func Must[T any](t testing.TB) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// WantError fails the test unless err is of the class and contains the words. A nil class is any.
+func WantError(t testing.TB, err error, class error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if class != nil && !errors.Is(err, class) {
+		t.Errorf("%v is not %v", err, class)
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q lacks %q", err, word)
+		}
+	}
+}
+
+// Closed reports whether a channel is closed.
+func Closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Until polls a condition in real time until it holds. The test fails after the duration within.
 func Until(t testing.TB, within time.Duration, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -98,8 +133,8 @@ func Until(t testing.TB, within time.Duration, what string, holds func() bool) {
 	}
 }
 
-// Metric sums the samples of a metric whose labels have exactly these values, in the
-// order of the labels' names. Of a histogram it is the number of observations.
+// Metric sums the samples of a metric whose labels have exactly these values, in the order of the
+// label names. For a histogram it counts the observations.
 func Metric(t testing.TB, r prometheus.Gatherer, name string, values ...string) float64 {
 	t.Helper()
 	families, err := r.Gather()

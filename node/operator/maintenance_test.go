@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/retention"
 	"edda/server"
 	"edda/store"
@@ -16,13 +17,8 @@ import (
 // TestMaintenanceEndsWithTheProcess: one backup at a time, and none that holds the
 // stop up.
 func TestMaintenanceEndsWithTheProcess(t *testing.T) {
-	db, err := store.Open(t.TempDir(), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stored, stopStore := context.WithCancel(context.Background())
-	ended := make(chan error, 2)
-	go func() { ended <- db.Run(stored) }()
+	db, _ := testkit.OpenStore(t, t.TempDir(), store.Options{})
+	ended := make(chan error, 1)
 	u, err := NewMaintenance(db, func() (retention.Settings, error) { return retention.Settings{}, nil }, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -58,9 +54,5 @@ func TestMaintenanceEndsWithTheProcess(t *testing.T) {
 	}
 	if _, err := u.Doctor(context.Background(), func(any) {}); !errors.Is(err, errStopping) {
 		t.Errorf("after the stop: %v", err)
-	}
-	stopStore()
-	if err := errors.Join(<-ended, db.Close()); err != nil {
-		t.Error(err)
 	}
 }

@@ -1,7 +1,6 @@
 package versions
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"testing"
@@ -10,51 +9,21 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
-	"edda/manifests"
+	"edda/internal/testkit"
 	"edda/saga"
 	"edda/store"
 )
 
-// versionOf is what a folder with one version of one saga holds.
+// versionOf returns the programs of a folder with one version of a saga.
 func versionOf(t *testing.T, n int) []*saga.Program {
 	t.Helper()
 	text := fmt.Sprintf("saga: order\nversion: %d\nkey: event.id\non: {Placed: {start: true}}\n", n)
-	file, problems := manifests.Parse("order.yaml", []byte(text))
-	if problems.Failed() {
-		t.Fatal(problems)
-	}
-	program, problems := saga.Compile(file.Sagas[0], saga.Options{})
-	if problems.Failed() {
-		t.Fatal(problems)
-	}
-	return []*saga.Program{program}
-}
-
-// stored is an empty store that commits until the test ends.
-func stored(t *testing.T) *store.DB {
-	t.Helper()
-	db, err := store.Open(t.TempDir(), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- db.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return db
+	return testkit.Set(t, text).Programs()
 }
 
 // With very many instances a start that reads them all takes minutes.
 func TestAStartReadsInstancesOnlyWhereAVersionHadSeveralTexts(t *testing.T) {
-	db := stored(t)
+	db, _ := testkit.OpenStore(t, t.TempDir(), store.Options{})
 	one, two := versionOf(t, 1), versionOf(t, 2)
 	k := New(db, false, zap.NewNop())
 	if err := k.Keep(t.Context(), one); err != nil {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestMain has the rows of a memtable overwritten that nothing refers to any more, so that
-// a test which does see one fails.
+// TestMain enables the overwriting of memtables that nothing refers to, so that a test which still
+// reads one fails.
 func TestMain(m *testing.M) {
 	Poison = func(b []byte) {
 		spoiling.Lock()
@@ -46,9 +46,9 @@ func testDB(t *testing.T, o Options) (db *DB, set func(i int, value string)) {
 	}
 }
 
-// TestARowStaysWhileAReaderMaySeeIt that began before it was written again, or flushed,
-// whatever others write and however many of them end.
-func TestARowStaysWhileAReaderMaySeeIt(t *testing.T) {
+// TestARowIsNotReusedDuringARead: that began before the row was written again or flushed, whatever
+// other transactions do.
+func TestARowIsNotReusedDuringARead(t *testing.T) {
 	for _, by := range []string{"a write", "a delete", "a fold"} {
 		t.Run(by, func(t *testing.T) {
 			db, set := testDB(t, Options{})
@@ -97,9 +97,9 @@ func TestARowStaysWhileAReaderMaySeeIt(t *testing.T) {
 	}
 }
 
-// TestARowStaysWhileAFlushMaySeeIt, which asks the memtable that was written when it began
-// whether a value was written again.
-func TestARowStaysWhileAFlushMaySeeIt(t *testing.T) {
+// TestARowIsNotReusedDuringAFlush: a flush asks the memtable that was active at its start whether a
+// value was written again.
+func TestARowIsNotReusedDuringAFlush(t *testing.T) {
 	var during func()
 	db, set := testDB(t, Options{passed: func(point string) {
 		if point == "foldDropping" && during != nil {
@@ -128,8 +128,7 @@ func TestARowStaysWhileAFlushMaySeeIt(t *testing.T) {
 	}
 }
 
-// TestWhatATransactionThatFailedWroteAgainStays.
-func TestWhatATransactionThatFailedWroteAgainStays(t *testing.T) {
+func TestAFailedTransactionKeepsTheOldRows(t *testing.T) {
 	db, set := testDB(t, Options{})
 	set(1, "first")
 	tx, err := db.Begin(true)
@@ -155,9 +154,9 @@ func TestWhatATransactionThatFailedWroteAgainStays(t *testing.T) {
 	}
 }
 
-// TestATransactionThatFailsTakesNoRoom, however often it is tried: a disk may be full for
+// TestAFailedTransactionUsesNoArena: however often it is retried, because a disk may be full for
 // hours.
-func TestATransactionThatFailsTakesNoRoom(t *testing.T) {
+func TestAFailedTransactionUsesNoArena(t *testing.T) {
 	db, set := testDB(t, Options{})
 	set(1, "first")
 	before := db.version.Load().active.arena.size
@@ -174,8 +173,8 @@ func TestATransactionThatFailsTakesNoRoom(t *testing.T) {
 	}
 }
 
-// TestRowsThatAreWrittenAgainFillAMemtable: the memory of each stays until it is flushed.
-func TestRowsThatAreWrittenAgainFillAMemtable(t *testing.T) {
+// TestRewrittenRowsFillAMemtable: the memory of each row is used until the flush.
+func TestRewrittenRowsFillAMemtable(t *testing.T) {
 	db, set := testDB(t, Options{Bound: 16 << 10})
 	writes := 0
 	for ; db.version.Load().immutable == nil; writes++ {

@@ -348,8 +348,8 @@ func with(i image, end string, data []byte) image {
 	return c
 }
 
-// TestATornLastRecordIsDropped wherever the WAL is cut in the last two records, and
-// whichever byte of the last one is another: all before it is there.
+// TestATornLastRecordIsDropped: wherever the WAL is cut in the last two records, and whichever byte
+// of the last one changes. All earlier records are there.
 func TestATornLastRecordIsDropped(t *testing.T) {
 	l, i := twoTables(t)
 	slot := l.slot
@@ -378,8 +378,8 @@ func TestATornLastRecordIsDropped(t *testing.T) {
 	}
 }
 
-// TestDamageBeforeTheLastRecordIsSaid whichever byte it is of: what follows was answered.
-func TestDamageBeforeTheLastRecordIsSaid(t *testing.T) {
+// TestDamageBeforeTheLastRecordIsReported: for any byte, because later records were acknowledged.
+func TestDamageBeforeTheLastRecordIsReported(t *testing.T) {
 	l, i := twoTables(t)
 	for slot := range 2 {
 		at, seqs := places(t, i, slot)
@@ -407,9 +407,8 @@ func TestDamageBeforeTheLastRecordIsSaid(t *testing.T) {
 	}
 }
 
-// TestAWALIsThatOfItsFile: one of another file, of another time, or none at all is said,
-// and what to do.
-func TestAWALIsThatOfItsFile(t *testing.T) {
+// TestAWALOfAnotherFileIsRefused: also one of an earlier time, or none. The error says what to do.
+func TestAWALOfAnotherFileIsRefused(t *testing.T) {
 	l, i := twoTables(t)
 	_, other := twoTables(t)
 	newest := l.slot
@@ -467,7 +466,7 @@ func TestAWALIsThatOfItsFile(t *testing.T) {
 	}
 }
 
-// TestTheWALOfAnotherFileIsNotRemoved from beside one that needs none; its own is.
+// TestTheWALOfAnotherFileIsNotRemoved: beside a file that needs none. Its own is removed.
 func TestTheWALOfAnotherFileIsNotRemoved(t *testing.T) {
 	_, crashed := twoTables(t)
 	path := filepath.Join(t.TempDir(), "x.db")
@@ -511,9 +510,9 @@ func TestTheWALOfAnotherFileIsNotRemoved(t *testing.T) {
 	}
 }
 
-// TestATurnedFileHidesWhatWasInIt: records of a memtable before are never taken for new
-// ones, wherever these end.
-func TestATurnedFileHidesWhatWasInIt(t *testing.T) {
+// TestAReusedWALFileHidesOldRecords: records of an earlier memtable are never taken for new ones,
+// wherever these end.
+func TestAReusedWALFileHidesOldRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	often := byHand
 	often.Bound = 400
@@ -542,8 +541,8 @@ func TestATurnedFileHidesWhatWasInIt(t *testing.T) {
 	}
 }
 
-// TestAStopThatTakesTooLongLeavesTheWAL, and loses nothing.
-func TestAStopThatTakesTooLongLeavesTheWAL(t *testing.T) {
+// TestCloseIsBoundedAndLeavesTheWAL: and loses nothing.
+func TestCloseIsBoundedAndLeavesTheWAL(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	db, err := openFile(path, byHand, nil)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// TestADamagedWALIsSaid and what to do about it: what lies in the WAL must find its
-// bucket, and its place in the order.
-func TestADamagedWALIsSaid(t *testing.T) {
+// TestADamagedWALIsReported: with what to do. Every row must have a bucket and every record its
+// place in the order.
+func TestADamagedWALIsReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		damage func(*bolt.Tx) error
 		want   string
@@ -45,8 +45,7 @@ func TestADamagedWALIsSaid(t *testing.T) {
 	}
 }
 
-// TestAWALThatIsNotDamagedIsNotCalledSo where it cannot be read all the same.
-func TestAWALThatIsNotDamagedIsNotCalledSo(t *testing.T) {
+func TestAnUnreadableWALIsNotCalledDamaged(t *testing.T) {
 	newer := func(path string) error { return versioned(path, walVersion+1) }
 	flusher := func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }
 	for what, test := range map[string]struct {
@@ -93,8 +92,8 @@ func versioned(path string, version uint32) error {
 	return os.WriteFile(path, b, 0o600)
 }
 
-// TestAVersionThatIsNotReadSaysWhose it is, and what to do: one that is none is damage.
-func TestAVersionThatIsNotReadSaysWhose(t *testing.T) {
+// TestAnUnknownVersionIsNamed: with what to do. An impossible version is damage.
+func TestAnUnknownVersionIsNamed(t *testing.T) {
 	for is, want := range map[uint32]string{
 		9: "x-log-0 was written by a newer edda (log version 9, this one reads 5): use that version, or restore a backup",
 		3: "x-log-0 was written by an older edda (log version 3, this one reads 5): open the store with that version and stop it in good order, so that nothing is left in the log, or restore a backup",
@@ -131,8 +130,8 @@ func TestAVersionThatIsNotReadSaysWhose(t *testing.T) {
 	}
 }
 
-// TestWhatTheFileWouldRefuseIsRefusedAtOnce: once it is in the WAL it must find its place.
-func TestWhatTheFileWouldRefuseIsRefusedAtOnce(t *testing.T) {
+// TestPutRefusesWhatBboltWouldRefuse: because rows in the WAL must be flushed.
+func TestPutRefusesWhatBboltWouldRefuse(t *testing.T) {
 	db, err := openFile(filepath.Join(t.TempDir(), "x.db"), small, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -159,8 +158,8 @@ func TestWhatTheFileWouldRefuseIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeChangedSaysWhy, whatever is asked of it, as bbolt does.
-func TestWhatCannotBeChangedSaysWhy(t *testing.T) {
+// TestRefusedChangesSayWhy: with the errors of bbolt.
+func TestRefusedChangesSayWhy(t *testing.T) {
 	db, err := openFile(filepath.Join(t.TempDir(), "x.db"), small, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -230,8 +229,8 @@ func FuzzAnEntry(f *testing.F) {
 	})
 }
 
-// TestAnEntryIsWhatWasWritten compressed or not, and of each key the last only.
-func TestAnEntryIsWhatWasWritten(t *testing.T) {
+// TestEntriesRoundTrip: compressed or not, with the last row of each key only.
+func TestEntriesRoundTrip(t *testing.T) {
 	for _, value := range []string{"x", strings.Repeat("long and alike ", 100)} {
 		var e encoder
 		b := &Bucket{space: []byte(nested), inner: []byte("0001")}

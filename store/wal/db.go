@@ -14,47 +14,46 @@ import (
 	"go.etcd.io/bbolt/errors"
 )
 
-// Space says what is special about a top-level bucket.
+// Space configures a top-level bucket.
 type Space struct {
-	// Fill is bbolt's FillPercent for it and the buckets within; zero: bbolt's own.
+	// Fill is bbolt's FillPercent for the bucket and its inner buckets; zero means bbolt's default.
 	Fill float64
-	// Nested says that there may be buckets within.
+	// Nested allows inner buckets.
 	Nested bool
 }
 
 // Options of a file. The zero value works.
 type Options struct {
-	// Spaces has the settings of top-level buckets by name. They must be the same whenever
-	// the file is written.
+	// Spaces has the settings of top-level buckets by name. They must be the same for every writer
+	// of the file.
 	Spaces map[string]Space
-	// Bound is how many bytes of rows a memtable holds until it is flushed; zero: as
-	// much as is measured to be good.
+	// Bound is the size of a memtable in bytes at which it is flushed. Zero means the measured
+	// optimum.
 	Bound int
-	// Plain leaves values as they are where they come to their buckets.
+	// Plain disables the compression of values in their buckets.
 	Plain bool
-	// Unlogged flushes every transaction at once and makes no WAL, for a file that counts
-	// only once it is done; see [DB.TakeOver].
+	// Unlogged flushes every transaction at once and creates no WAL. It is for a file that counts
+	// only when it is complete; see [DB.TakeOver].
 	Unlogged bool
-	// File is the open file of the bbolt database, for [DB.CheckPages]. Nil: it is opened
-	// by its path.
+	// File is the open bbolt file for [DB.CheckPages]. Nil opens it by its path.
 	File *os.File
-	// OpenFile opens the files of the WAL; nil: os.OpenFile.
+	// OpenFile opens the files of the WAL; nil means os.OpenFile.
 	OpenFile func(name string, flag int, mode os.FileMode) (*os.File, error)
-	// Flushes is told each time that flushing fails, which is tried again once a second, and
-	// of no error once it works again; nil: nobody is.
+	// Flushes is called with each error of a flush, which is retried once a second, and with nil
+	// when flushes work again. It may be nil.
 	Flushes func(error)
 	// Keep returns the time before which flushed files of the WAL are removed, by their last
 	// transaction. The zero time removes none. A time in the future removes all, and so
 	// does a nil Keep.
 	Keep func() time.Time
-	// Kept is told each time that keeping a file fails, and of no error once it works again.
+	// Kept is called with each error of keeping a file, and with nil when it works again.
 	Kept func(error)
 
 	// For tests.
 	chunkLimit chunkLimit
-	byHand     bool               // nothing is flushed but what is asked for, or must be
-	passed     func(point string) // is called at each failpoint; nil: nothing is
-	// keptBytes takes the place of maxKept.
+	byHand     bool               // flush only on request, or when writers wait
+	passed     func(point string) // called at each failpoint; may be nil
+	// keptBytes overrides maxKept.
 	keptBytes int64
 }
 
@@ -99,66 +98,66 @@ const (
 type DB struct {
 	raw     *bolt.DB
 	options Options
-	spaces  map[string][]byte // the top-level buckets that there were when it was opened
+	spaces  map[string][]byte // top-level buckets when the file was opened
 	version atomic.Pointer[version]
 	did     counters
 	cut     atomic.Pointer[Cut]
-	failure atomic.Pointer[error] // after which nothing can be written
+	failure atomic.Pointer[error] // why nothing can be written
 
-	writer   sync.Mutex // held by the transaction that writes; guards all below
-	path     string     // that the names of the WAL's files begin with
-	wal      *walFiles  // nil: none yet
+	writer   sync.Mutex // held by the writing transaction; guards the fields below
+	path     string     // prefix of the names of the WAL's files
+	wal      *walFiles  // nil before the first WAL
 	scratch  encoder
-	expected int  // rows of the next transaction: as many as the last one wrote
-	retired  bool // another file took the place of this one
+	expected int  // rows of the last transaction, as a guess for the next
+	retired  bool // another file has replaced this one
 
 	switching sync.Mutex // held while a version is installed
 
-	keeping sync.Mutex // held while kept files are made, removed or listed; guards all below
-	pinned  int        // who reads them: none is removed meanwhile
+	keeping sync.Mutex // held while kept files are created, removed or listed; guards pinned
+	pinned  int        // readers of kept files; none is removed meanwhile
 
-	flushes  sync.Mutex // held while the bbolt file is written; guards all below
+	flushes  sync.Mutex // held while the bbolt file is written; guards flushing and packer
 	flushing flushing
 	packer   Packer
 
 	pauses   *pauses
-	flusher  atomic.Bool    // one flushes
-	flushers sync.WaitGroup // for that one
-	quit     chan struct{}  // closed to end it
+	flusher  atomic.Bool    // a flusher runs
+	flushers sync.WaitGroup // waits for the flusher
+	quit     chan struct{}  // closed to stop the flusher
 	quits    sync.Once
 }
 
-// version is the set of memtables that readers see beside the file. It is never changed: a
-// commit and the end of a flush install the next one.
+// version is the set of memtables that readers see over the file. It is immutable: a commit and the
+// end of a flush install the next one.
 //
-// A reader loads the version, begins a bbolt transaction, and then compares rotations with
-// that of the installed version; if they differ it begins again. What it sees then is the
-// state after the version's last transaction:
+// A reader loads the version, begins a bbolt transaction, and then compares rotations with the
+// installed version. If they differ it starts again. It then sees the state after the version's
+// last transaction:
 //
-//   - Only flushing changes the buckets. A chunk of the n-th immutable memtable is flushed
-//     after a version with rotations n was loaded. Since rotations was still n after the
-//     reader's bbolt transaction had begun, that transaction has no chunk of a later memtable.
-//   - Chunks of the n-th memtable that it has change nothing: where the version has that
-//     memtable, the memtable lies over them and says the same of every key in them.
-//   - A version lacks the immutable memtable only after its last chunk was committed, which
-//     is before the reader loaded that version and so before its bbolt transaction.
-//   - A chunk leaves out a value for whose key the active memtable of some version had a row
-//     (see superseded). Earlier versions have the immutable memtable. Later ones have that
-//     row, a tombstone, another value over it, or nothing where nothing lies below.
-//   - What a transaction wrote is in a version only once its record is synced, so that no
-//     chunk relies on what a crash could take away.
+//   - Only flushes change the buckets. A chunk of the n-th immutable memtable is flushed after a
+//     version with rotations n was loaded. rotations was still n after the reader's bbolt
+//     transaction began, so that transaction has no chunk of a later memtable.
+//   - The chunks of the n-th memtable that the transaction has change nothing. If the version has
+//     that memtable, the memtable hides the same keys with the same values.
+//   - A version lacks the immutable memtable only after its last chunk was committed. That is
+//     before the reader loaded the version, and so before its bbolt transaction.
+//   - A chunk omits a value if the active memtable of some version had a row for its key (see
+//     superseded). Earlier versions have the immutable memtable. Later ones have that row, a
+//     tombstone, a newer value, or nothing if nothing is below.
+//   - A transaction is in a version only after its record is synced, so no chunk depends on what a
+//     crash could lose.
 //
-// A transaction that writes is such a reader, and the only one that installs an active
-// memtable. Where the immutable one was dropped meanwhile it finds that then.
+// A writing transaction is such a reader, and only it installs an active memtable. If the immutable
+// one was dropped in the meantime, it notices that at the install.
 type version struct {
 	active    *memtable
-	immutable *memtable // nil: there is none
-	// rotations is how many memtables were made immutable since the file was opened.
+	immutable *memtable // may be nil
+	// rotations counts the memtables that became immutable since the file was opened.
 	rotations uint64
 }
 
-// Load takes over a bbolt file and reads its WAL. Nothing is written before the first
-// transaction that writes. Closing closes the file; what fails leaves it open.
+// Load opens a DB on a bbolt file and reads its WAL. It writes nothing before the first writing
+// transaction. Close closes the file; after an error of Load the file stays open.
 func Load(raw *bolt.DB, o Options) (*DB, error) {
 	o.validate()
 	db := &DB{raw: raw, path: raw.Path(), options: o, packer: Packer{Plain: o.Plain}, quit: make(chan struct{}), pauses: newPauses()}
@@ -168,18 +167,17 @@ func Load(raw *bolt.DB, o Options) (*DB, error) {
 	return db, nil
 }
 
-// pass tells a test which failpoint was passed.
+// pass reports a failpoint to a test.
 func (db *DB) pass(point string) { db.options.passed(point) }
 
-// Raw is the bbolt file. Its buckets may be written only while nothing was written
-// through this.
+// Raw returns the bbolt file. Its buckets may be written only before the first write through db.
 func (db *DB) Raw() *bolt.DB { return db.raw }
 
-// closeWithin is how long closing flushes, at most: what is left then is in the WAL.
+// closeWithin bounds the flush in Close. The rest stays in the WAL.
 const closeWithin = 10 * time.Second
 
-// Close flushes all there is, so that the file needs no WAL, and closes it. What cannot
-// be flushed stays in the WAL. It waits for transactions to end.
+// Close waits for transactions, flushes all rows, so that the file needs no WAL, and closes the
+// file. Rows that cannot be flushed stay in the WAL.
 func (db *DB) Close() error {
 	db.writer.Lock()
 	defer db.writer.Unlock()
@@ -206,8 +204,8 @@ func (db *DB) endFlushing() {
 	db.flushers.Wait()
 }
 
-// Retire ends writing for good: another file takes the place of this one, and of its
-// WAL. Who reads goes on.
+// Retire stops writing for good, because another file replaces this one and its WAL. Readers
+// continue.
 func (db *DB) Retire() {
 	db.writer.Lock()
 	defer db.writer.Unlock()
@@ -216,15 +214,15 @@ func (db *DB) Retire() {
 	db.breaks(errors.ErrDatabaseNotOpen)
 }
 
-// TakeOver says that an unlogged file has another name now, beside which its WAL is to
-// be: it has one from the next transaction on.
+// TakeOver sets the new path of an unlogged file. It has a WAL beside that path from the next
+// transaction on.
 func (db *DB) TakeOver(path string) {
 	db.writer.Lock()
 	defer db.writer.Unlock()
 	db.path, db.options.Unlogged = path, false
 }
 
-// broken is why nothing can be written any more; nil: it can.
+// broken returns why nothing can be written; nil if something can.
 func (db *DB) broken() error {
 	if err := db.failure.Load(); err != nil {
 		return *err
@@ -232,14 +230,14 @@ func (db *DB) broken() error {
 	return nil
 }
 
-// breaks ends writing. The first reason stays.
+// breaks stops writing. The first cause stays.
 func (db *DB) breaks(cause error) { db.failure.CompareAndSwap(nil, &cause) }
 
-// Ahead tells whether nobody knows what is on disk: a sync failed, and only reading
-// the file anew will tell. Nothing can be written any more.
+// Ahead reports whether the content of the disk is unknown: a sync failed. Nothing can be written
+// until the file is opened again.
 func (db *DB) Ahead() bool { return db.broken() != nil }
 
-// Begin opens a transaction. One that writes waits for others that do.
+// Begin opens a transaction. A writing one waits for the others.
 func (db *DB) Begin(writable bool) (*Tx, error) {
 	if writable {
 		return db.beginWrite()
@@ -269,7 +267,7 @@ func (db *DB) beginWrite() (*Tx, error) {
 }
 
 func (db *DB) beginHeld() (*Tx, error) {
-	// Before a bbolt transaction is open, which flushing might wait for.
+	// Wait before a bbolt transaction is open, because a flush might wait for that.
 	if err := db.ready(); err != nil {
 		return nil, err
 	}
@@ -304,21 +302,21 @@ func (db *DB) Update(fn func(*Tx) error) error {
 	return tx.Commit()
 }
 
-// installVersion lets readers see what was committed, and rotates a memtable that is full.
+// installVersion makes a commit visible to readers, and rotates a full memtable.
 func (db *DB) installVersion(active *memtable) {
 	if db.change(func(s *version) bool {
 		s.active = active
 		return s.immutable == nil && db.full(active) && db.rotate(s)
 	}) {
 		db.turn()
-		db.pauses.end(math.MaxInt) // of the memtable before, which somebody else has flushed
-		db.startFlushing()         // then: this one's pauses are its own
+		db.pauses.end(math.MaxInt) // the pauses of the memtable before
+		db.startFlushing()         // begins with pauses of its own
 	}
 	db.pauses.end(db.fill(db.version.Load().active))
 }
 
-// change installs a version that fn makes of the last one, and returns what fn does. The
-// writer and the flusher both call it.
+// change installs a version that fn derives from the last one, and returns the result of fn. The
+// writer and the flusher call it.
 func (db *DB) change(fn func(s *version) (immutable bool)) (immutable bool) {
 	db.switching.Lock()
 	defer db.switching.Unlock()
@@ -328,21 +326,21 @@ func (db *DB) change(fn func(s *version) (immutable bool)) (immutable bool) {
 	return immutable
 }
 
-// full tells whether a memtable is to become immutable.
+// full reports whether a memtable must become immutable.
 func (db *DB) full(t *memtable) bool { return db.overdue(t) || t.tombstones >= tombstoneBound }
 
-// fill is how full a memtable is, in thousandths.
+// fill returns how full a memtable is, in thousandths.
 func (db *DB) fill(t *memtable) int {
 	return max(t.weight*1000/db.options.Bound, t.allocated*1000/(arenaFactor*db.options.Bound), t.walBytes*1000/max(db.options.Bound, walBound), t.tombstones*1000/tombstoneBound)
 }
 
-// overdue tells whether it takes as much room as it may.
+// overdue reports whether a memtable has reached a bound of its memory or of the WAL.
 func (db *DB) overdue(t *memtable) bool {
 	return t.weight >= db.options.Bound || t.allocated >= arenaFactor*db.options.Bound || t.walBytes >= max(db.options.Bound, walBound)
 }
 
-// rotate makes the active memtable immutable and begins a new one. The immutable one is
-// flushed once the version is installed; then the WAL turns to its other file.
+// rotate makes the active memtable immutable and creates a new one. The flush of the immutable one
+// begins after the version is installed; then the WAL switches to its other file.
 func (db *DB) rotate(s *version) bool {
 	s.immutable, s.active = s.active, newMemtable()
 	if db.wal != nil {
@@ -353,17 +351,17 @@ func (db *DB) rotate(s *version) bool {
 	return true
 }
 
-// turn goes on in the other file of the WAL, for the memtable that was begun: what that had
-// was flushed before the memtable before was taken away. Those who begin and end reading do
-// not wait for it, since it may take tens of milliseconds to make a large file short.
+// turn switches the WAL to its other file for the new memtable. The rows in that file were flushed
+// before the last immutable memtable was dropped. Readers do not wait for it, because truncating a
+// large file may take tens of milliseconds.
 func (db *DB) turn() {
 	if db.wal != nil {
 		db.wal.turn()
 	}
 }
 
-// Flush flushes all there is, for those who read the buckets themselves. Commits go on
-// meanwhile, and what they write is flushed, too.
+// Flush flushes all rows, for readers of the buckets. Commits continue, and it flushes their rows,
+// too.
 func (db *DB) Flush() error {
 	for s := db.version.Load(); !s.empty(); s = db.version.Load() {
 		if err := db.flushNow(); err != nil {
@@ -373,15 +371,15 @@ func (db *DB) Flush() error {
 	return nil
 }
 
-// empty tells whether all is in the buckets.
+// empty reports whether all rows are in the buckets.
 func (s *version) empty() bool { return s.immutable == nil && len(s.active.layers) == 0 }
 
-// flushNow flushes what there is now.
+// flushNow flushes the rows of this moment.
 func (db *DB) flushNow() error {
-	for range 2 { // the memtable that is made immutable, then the one that is written
+	for range 2 { // the immutable memtable, then the active one
 		db.writer.Lock()
 		if db.rotateNow() {
-			db.startFlushing() // also where this ends with an error
+			db.startFlushing() // also after an error below
 		}
 		db.writer.Unlock()
 		for more := true; more; {
@@ -402,31 +400,29 @@ func (db *DB) rotateNow() (immutable bool) {
 	return immutable
 }
 
-// DiskWork is what was done to disk since the file was opened.
+// DiskWork counts writes to disk since the file was opened.
 type DiskWork struct {
 	Records     uint64 // transactions in the WAL
-	RecordBytes uint64 // of them
-	WALBytes    uint64 // written to its files, with what makes room in them
+	RecordBytes uint64 // of these
+	WALBytes    uint64 // written to its files, with reserved space
 	Flushes     uint64 // bbolt transactions
-	Memtables   uint64 // that were flushed
+	Memtables   uint64 // flushed
 	Syncs       uint64 // of the WAL and of the file
 }
 
-// Work looks.
 func (db *DB) Work() DiskWork {
 	d := &db.did
 	return DiskWork{Records: d.records.Load(), RecordBytes: d.recordBytes.Load(), WALBytes: d.bytes.Load(), Flushes: d.flushes.Load(), Memtables: d.memtables.Load(), Syncs: d.syncs.Load()}
 }
 
-// Memtables says what the memtables hold.
+// Memtables describes the memtables.
 type Memtables struct {
-	Active, Immutable int // bytes, about as they take memory
-	Logged            int // bytes of the WAL that opening the file would read
+	Active, Immutable int // bytes of memory, approximately
+	Logged            int // bytes of the WAL that an open would read
 	Tombstones        int
-	Transactions      uint64 // the number of the last
+	Transactions      uint64 // number of the last transaction
 }
 
-// Memtables looks.
 func (db *DB) Memtables() Memtables {
 	s := db.version.Load()
 	t := Memtables{Active: s.active.weight, Logged: s.active.walBytes, Tombstones: s.active.tombstones, Transactions: s.active.last}

@@ -38,8 +38,8 @@ func device(t *testing.T, name string) *os.File {
 	return f
 }
 
-// TestAFailingFlushStopsCommitsOnceTheWALIsFull and not before; they go on once
-// there is room again.
+// TestAFailingFlushStopsCommitsOnceTheWALIsFull: and not before. They continue when there is room
+// again.
 func TestAFailingFlushStopsCommitsOnceTheWALIsFull(t *testing.T) {
 	l, d, path := onDisk(t, byHand)
 	wal := d.files[1:]
@@ -75,8 +75,7 @@ func TestAFailingFlushStopsCommitsOnceTheWALIsFull(t *testing.T) {
 	}
 }
 
-// TestWaitersForAFlushHearThatItWorksAgain, not only each time that it does not.
-func TestWaitersForAFlushHearThatItWorksAgain(t *testing.T) {
+func TestWaitersContinueAfterAFlushRecovers(t *testing.T) {
 	told := make(chan error, 100)
 	l, d, _ := onDisk(t, Options{Spaces: byHand.Spaces, Bound: byHand.Bound, Flushes: func(err error) { told <- err }})
 	wal := d.files[1:]
@@ -105,8 +104,8 @@ func TestWaitersForAFlushHearThatItWorksAgain(t *testing.T) {
 	}
 }
 
-// TestAFullDiskIsFoundOutBeforeTheRecordIsWritten, also where the file must grow for it.
-func TestAFullDiskIsFoundOutBeforeTheRecordIsWritten(t *testing.T) {
+// TestAFullDiskFailsBeforeTheRecordIsWritten: also if the file must grow for it.
+func TestAFullDiskFailsBeforeTheRecordIsWritten(t *testing.T) {
 	var l *ledger
 	o := Options{byHand: true, Spaces: byHand.Spaces}
 	o.passed = func(point string) {
@@ -146,9 +145,9 @@ func TestAFullDiskIsFoundOutBeforeTheRecordIsWritten(t *testing.T) {
 	}
 }
 
-// TestASyncThatFailsIsFinal: nothing of it is seen, nothing is written after it, and
-// a restart says what it came to.
-func TestASyncThatFailsIsFinal(t *testing.T) {
+// TestAFailedSyncIsFinal: readers see nothing of it, nothing is written after it, and a restart
+// finds out what is on disk.
+func TestAFailedSyncIsFinal(t *testing.T) {
 	l, d, path := onDisk(t, byHand)
 	l.db.wal.sync = true // of the WAL alone; the device swallows writes and fails syncs
 	if err := d.become(device(t, "/dev/null")); err != nil {
@@ -178,9 +177,8 @@ func TestASyncThatFailsIsFinal(t *testing.T) {
 	}
 }
 
-// TestOneGoroutineFlushesHoweverOftenItFails: whoever commits or copies while the disk is full
-// leaves no other behind.
-func TestOneGoroutineFlushesHoweverOftenItFails(t *testing.T) {
+// TestOneGoroutineFlushesAlsoAfterFailures: commits and copies on a full disk start no second one.
+func TestOneGoroutineFlushesAlsoAfterFailures(t *testing.T) {
 	o := byHand
 	o.byHand = false
 	l, d, _ := onDisk(t, o)
@@ -210,9 +208,9 @@ func TestOneGoroutineFlushesHoweverOftenItFails(t *testing.T) {
 	}
 }
 
-// TestAWALIsRemovedOnceTheDiskSaysThatItIsNotNeeded, also where a process that was killed
-// left that in memory alone: what cannot be written down leaves the WAL where it is.
-func TestAWALIsRemovedOnceTheDiskSaysThatItIsNotNeeded(t *testing.T) {
+// TestAWALIsRemovedOnlyAfterASync: a killed process may have left the settled file in the page
+// cache only. If a sync fails, the WAL stays.
+func TestAWALIsRemovedOnlyAfterASync(t *testing.T) {
 	l, _, from := onDisk(t, byHand)
 	killed := take(t, from)
 	if err := l.db.Settle(); err != nil {

@@ -22,7 +22,7 @@ var (
 	rowDone    = []byte("done")
 )
 
-// isWALBucket tells whether a top-level bucket is the WAL's.
+// isWALBucket reports whether a top-level bucket is the WAL's.
 func isWALBucket(name []byte) bool { return bytes.Equal(name, walBucket) }
 
 // An entry is a byte for its version, a byte for the compression, a CRC-32C of the transaction's

@@ -217,7 +217,7 @@ func (db *DB) dropKept() {
 	for i, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			continue // somebody else removed it
+			continue // removed by another process
 		}
 		room -= info.Size()
 		if everything || !until.IsZero() && info.ModTime().Before(until) || room < 0 && i > 0 {
@@ -231,13 +231,12 @@ func (db *DB) dropKept() {
 	db.options.Kept(nil)
 }
 
-// Past passes the transactions that the files of the WAL still have, and those that are
-// kept, in their order. What it gives is valid until fn returns. What is damaged is passed
-// by: nothing else needs what is kept.
+// Past passes the transactions in the kept files and in the files of the WAL, in order. The rows
+// are valid until fn returns. It skips damaged content, because nothing else needs kept files.
 func (db *DB) Past(fn func(transaction uint64, v Values) error) error {
 	db.pin(1)
 	defer db.pin(-1)
-	// The files of the WAL come first: what is written over later is kept before.
+	// Open the files of the WAL first, because a file is kept before it is overwritten.
 	var ends []walText
 	for slot := range 2 {
 		if t, err := readWAL(walPath(db.path, slot)); err == nil && len(t.records) > 0 {
@@ -249,7 +248,7 @@ func (db *DB) Past(fn func(transaction uint64, v Values) error) error {
 	if err != nil {
 		return err
 	}
-	// One that is not written over yet may be there as a copy, too, or as half of one.
+	// A file that is not overwritten yet may have a kept copy, too, or half of one.
 	whole := map[origin]string{}
 	for _, path := range paths {
 		if o, err := originOf(path); err == nil {
@@ -308,7 +307,7 @@ func (t *walText) pass(fn func(uint64, Values) error) error {
 	return nil
 }
 
-// RemoveKept removes what is kept beside a file.
+// RemoveKept removes the kept files of a file.
 func RemoveKept(path string) error {
 	paths, err := Kept(path)
 	if errors.Is(err, fs.ErrNotExist) {

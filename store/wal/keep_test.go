@@ -78,7 +78,7 @@ func (k *keeping) want(what string, from, to int) {
 	}
 }
 
-func TestWhatIsKeptGoesOnceItIsOldEnough(t *testing.T) {
+func TestOldKeptFilesAreRemoved(t *testing.T) {
 	k := newKeeping(t, nil)
 	for i := range 6 {
 		k.turn(i)
@@ -106,7 +106,7 @@ func TestWhatIsKeptGoesOnceItIsOldEnough(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptHasABound(t *testing.T) {
+func TestKeptFilesAreBounded(t *testing.T) {
 	k := newKeeping(t, func(o *Options) { o.keptBytes = 6000 })
 	for i := range 20 {
 		k.turn(i)
@@ -127,9 +127,8 @@ func TestWhatIsKeptHasABound(t *testing.T) {
 	}
 }
 
-// TestACopyThatWasCutOffCountsAsNone: the file that it is of is not written over before
-// there is a whole one.
-func TestACopyThatWasCutOffCountsAsNone(t *testing.T) {
+// TestATruncatedKeptFileIsSkipped: its WAL file is overwritten only after there is a whole copy.
+func TestATruncatedKeptFileIsSkipped(t *testing.T) {
 	k := newKeeping(t, nil)
 	for i := range 3 {
 		k.set(i, "small")
@@ -142,8 +141,7 @@ func TestACopyThatWasCutOffCountsAsNone(t *testing.T) {
 	k.want("half a copy", 0, 3)
 }
 
-// TestAFullDiskKeepsNothingAndStopsNothing.
-func TestAFullDiskKeepsNothingAndStopsNothing(t *testing.T) {
+func TestAFullDiskDoesNotStopFlushes(t *testing.T) {
 	full := errors.New("no space left")
 	k := newKeeping(t, nil)
 	k.options.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
@@ -163,8 +161,7 @@ func TestAFullDiskKeepsNothingAndStopsNothing(t *testing.T) {
 	}
 }
 
-// TestNothingIsRemovedWhileItIsRead.
-func TestNothingIsRemovedWhileItIsRead(t *testing.T) {
+func TestKeptFilesAreNotRemovedDuringARead(t *testing.T) {
 	k := newKeeping(t, nil)
 	for i := range 5 {
 		k.turn(i)
@@ -182,7 +179,7 @@ func TestNothingIsRemovedWhileItIsRead(t *testing.T) {
 	}
 }
 
-func TestWhatWasKeptOfAnotherFileIsRemoved(t *testing.T) {
+func TestRemoveKept(t *testing.T) {
 	k := newKeeping(t, nil)
 	k.turn(0)
 	k.turn(1)
@@ -194,9 +191,8 @@ func TestWhatWasKeptOfAnotherFileIsRemoved(t *testing.T) {
 	}
 }
 
-// TestWhatIsKeptComesInTheOrderOfItsTransactions, also where the second file of the WAL
-// has what was written before the first.
-func TestWhatIsKeptComesInTheOrderOfItsTransactions(t *testing.T) {
+// TestPastIsInTheOrderOfTransactions: also if the second file of the WAL has the older ones.
+func TestPastIsInTheOrderOfTransactions(t *testing.T) {
 	for turns := range 4 {
 		t.Run(fmt.Sprint(turns, " turns"), func(t *testing.T) {
 			k := newKeeping(t, nil)
@@ -215,8 +211,8 @@ func TestWhatIsKeptComesInTheOrderOfItsTransactions(t *testing.T) {
 	}
 }
 
-// TestAFileWithAnotherNameThanOneThatIsKeptStopsNothing, such as a copy that somebody made.
-func TestAFileWithAnotherNameThanOneThatIsKeptStopsNothing(t *testing.T) {
+// TestOtherFilesAreNotKeptFiles: such as a copy of an operator.
+func TestOtherFilesAreNotKeptFiles(t *testing.T) {
 	k := newKeeping(t, nil)
 	k.turn(0)
 	for _, name := range []string{k.path + keptSuffix + "0000000000000001.old", k.path + keptSuffix + "mine"} {
@@ -235,8 +231,8 @@ func TestAFileWithAnotherNameThanOneThatIsKeptStopsNothing(t *testing.T) {
 	}
 }
 
-// TestWhatIsToldOfARowThatIsGoneDoesNotBringItBack, also where the WAL is read anew.
-func TestWhatIsToldOfARowThatIsGoneDoesNotBringItBack(t *testing.T) {
+// TestTellOfADeletedRowDoesNotRestoreIt: also after the WAL is read again.
+func TestTellOfADeletedRowDoesNotRestoreIt(t *testing.T) {
 	for _, flushed := range []bool{false, true} {
 		k := newKeeping(t, nil)
 		k.set(0, "was")

@@ -11,7 +11,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// load reads the WAL of a file, and removes what is left of one that was flushed.
+// load reads the WAL of a file, and removes the remains of a flushed one.
 func (db *DB) load() error {
 	if err := db.prepare(); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (db *DB) load() error {
 	})
 }
 
-// names notes which top-level buckets there are: they stay.
+// names records the top-level buckets. They never change.
 func (db *DB) names(raw *bolt.Tx) error {
 	db.spaces = map[string][]byte{}
 	return raw.ForEach(func(name []byte, _ *bolt.Bucket) error {
@@ -64,7 +64,7 @@ func (db *DB) prepare() error {
 	})
 }
 
-// replay does to the memtable what an entry says was done.
+// replay applies an entry of the WAL to the memtable.
 func (tx *Tx) replay(seq uint64, size int, rows []byte) error {
 	tx.seq, tx.writable = seq, true
 	err := eachRow(rows, func(space, inner []byte, k kind, key, value []byte) error {
@@ -93,18 +93,18 @@ func (tx *Tx) replay(seq uint64, size int, rows []byte) error {
 	return err
 }
 
-// damaged says what to do.
+// damaged adds what to do about a damaged WAL.
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("the log is damaged: %w: restore a backup", fmt.Errorf(format, args...))
 }
 
-// versionError is of what is whole, and written in a way that is not known here.
+// versionError says that undamaged content has an unknown version.
 type versionError struct {
 	what     string
 	is, want uint32
 }
 
-// otherVersion says whose version that is which is not read here.
+// otherVersion returns the error for an unknown version.
 func otherVersion(what string, is, want uint32) error {
 	if is == 0 {
 		return errNoVersion
@@ -112,7 +112,7 @@ func otherVersion(what string, is, want uint32) error {
 	return &versionError{what, is, want}
 }
 
-// errNoVersion is of what is no version: they begin with 1.
+// errNoVersion says that there is no version, because versions start with 1.
 var errNoVersion = errors.New("its version is 0, which no edda has written")
 
 func (e *versionError) Error() string {
@@ -127,7 +127,7 @@ func isOtherVersion(err error) bool {
 	return is
 }
 
-// unread says what to do about a file of the WAL that cannot be read.
+// unread adds what to do about a WAL file that cannot be read.
 func unread(path string, err error) error {
 	switch {
 	case isOtherVersion(err):
@@ -140,7 +140,7 @@ func unread(path string, err error) error {
 	return fmt.Errorf("the log cannot be read: %w: nothing says that it is damaged; look after the disk, and start again", err)
 }
 
-// replayed is called with what a transaction did.
+// replayed is called with the rows of a transaction.
 type replayed func(seq uint64, size int, rows []byte) error
 
 func (fn replayed) pass(seq uint64, entry []byte) error {
@@ -157,9 +157,8 @@ func (fn replayed) pass(seq uint64, entry []byte) error {
 	return nil
 }
 
-// replay passes the transactions of a file's WAL in order. One that is missing, or is
-// not what was written, is an error, but for a last one that was torn: nobody was told
-// of it.
+// replay passes the transactions of a file's WAL in order. A missing or altered one is an error. A
+// torn last one is not, because its writer got no answer.
 func (db *DB) replay(raw *bolt.Tx, fn replayed) (last uint64, err error) {
 	head := raw.Bucket(walBucket)
 	flushed, err := number(head, rowFlushed)
@@ -178,7 +177,7 @@ func (db *DB) replay(raw *bolt.Tx, fn replayed) (last uint64, err error) {
 func number(b *bolt.Bucket, name []byte) (uint64, error) {
 	v := b.Get(name)
 	if v == nil {
-		return 0, nil // nothing was written, or flushed, yet
+		return 0, nil // nothing was written or flushed yet
 	}
 	if len(v) != 8 {
 		return 0, damaged("the row %s has %d bytes", name, len(v))
@@ -229,21 +228,21 @@ func (db *DB) eachInFiles(id walID, flushed uint64, fn replayed) (last uint64, e
 
 // Cut says that the end of the WAL was cut off.
 type Cut struct {
-	Path  string // of the file that ends too early
-	After uint64 // the last transaction of the WAL that is there
+	Path  string // of the truncated file
+	After uint64 // the last remaining transaction
 }
 
-// Cut is set where the end of the WAL was cut off when the file was opened: what was
-// committed last may be gone.
+// Cut is not nil if the end of the WAL was cut off when the file was opened. The last commits may
+// then be lost.
 func (db *DB) Cut() *Cut { return db.cut.Load() }
 
-// follows tells whether the first record names the last one of another file.
+// follows reports whether the first record names the last record of another file.
 func (t *walText) follows(before *walText) bool {
 	n := len(before.records)
 	return n == 0 || t.records[0].prev == before.records[n-1].sum
 }
 
-// stopsAt makes sure that what follows the records is nothing that was synced.
+// stopsAt returns an error if a synced record follows the valid records.
 func (t *walText) stopsAt(seq uint64) error {
 	if found, ok := t.beyond(seq); ok {
 		return damaged("transaction %d is missing in %s, or not what was written, and %d follows", seq, t.path, found)
@@ -271,8 +270,8 @@ func (db *DB) readFiles(id walID) (files [2]walText, err error) {
 	return files, nil
 }
 
-// syncFiles makes durable what only the system has in memory, of a process that was
-// killed, before anybody relies on it.
+// syncFiles syncs the WAL of a killed process, which may be in the page cache only, before anything
+// relies on it.
 func (db *DB) syncFiles(head *bolt.Bucket) error {
 	if head.Get(rowID) == nil || db.raw.IsReadOnly() || db.raw.NoSync {
 		return nil

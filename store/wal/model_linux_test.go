@@ -409,9 +409,9 @@ func (m *machine) step(at string, keys []string, n int, k, v []byte, want conten
 	m.same("value of "+at+keys[n], string(v), want[at+keys[n]])
 }
 
-// TestItIsASortedMap draws transactions, flushes, reopenings and snapshots that are
-// held over them, and compares all there is with a map, after each.
-func TestItIsASortedMap(t *testing.T) {
+// TestDBIsASortedMap: random transactions, flushes, reopens and snapshots are compared with a map
+// after each step.
+func TestDBIsASortedMap(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		m := &machine{t: r, path: filepath.Join(t.TempDir(), "x.db"), want: contents{}}
 		m.open()

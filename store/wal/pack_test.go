@@ -13,7 +13,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// TestTheDictionaryIsOfTheFormat: values in files need the one that they were made with.
+// TestTheDictionaryIsOfTheFormat: values in files need the dictionary that they were compressed
+// with.
 func TestTheDictionaryIsOfTheFormat(t *testing.T) {
 	if sum := crc32.ChecksumIEEE(dictionaryText); sum != 0x4d420b76 {
 		t.Errorf("the dictionary was changed: its checksum is %#x. Add another, with a number of its own", sum)
@@ -30,7 +31,7 @@ func packed(t *testing.T, p *Packer, value []byte) []byte {
 	return in
 }
 
-func TestWhatIsPackedComesBack(t *testing.T) {
+func TestPackedValuesRoundTrip(t *testing.T) {
 	noise := make([]byte, 4<<10)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i := range noise {
@@ -63,9 +64,9 @@ func TestWhatIsPackedComesBack(t *testing.T) {
 	}
 }
 
-// TestAValueIsPackedInItsBucketAlone: who reads through the memtables, the file or a
-// cursor sees what was put, at any time.
-func TestAValueIsPackedInItsBucketAlone(t *testing.T) {
+// TestValuesAreCompressedInTheirBucketsOnly: readers of memtables, the file and cursors always see
+// plain values.
+func TestValuesAreCompressedInTheirBucketsOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	db, err := openFile(path, Options{}, nil)
 	if err != nil {
@@ -109,7 +110,7 @@ func TestAValueIsPackedInItsBucketAlone(t *testing.T) {
 	}
 }
 
-// TestADamagedValueAllocatesLittle: it may say that it has four gigabytes.
+// TestADamagedValueAllocatesLittle: it may claim to have four gigabytes.
 func TestADamagedValueAllocatesLittle(t *testing.T) {
 	damaged := []byte("\xFE\x01\xFF\xFF\xFF\xFF\x0Fxxxx")
 	var before, after runtime.MemStats
@@ -137,8 +138,8 @@ func FuzzAValue(f *testing.F) {
 	})
 }
 
-// TestWhatWasPackedStaysUntilAReset: a transaction holds what it was given to its end.
-func TestWhatWasPackedStaysUntilAReset(t *testing.T) {
+// TestPackedValuesAreValidUntilReset: because a transaction holds its values to its end.
+func TestPackedValuesAreValidUntilReset(t *testing.T) {
 	value := func(i int) []byte {
 		return []byte(fmt.Sprintf(`{"tenant":"a","command_id":"c%d","effect":"e","owner":"w","claimed":"2026-03-01T12:00:00Z"}`, i))
 	}

@@ -35,9 +35,9 @@ func sum(tx *Tx) (got, want uint64, err error) {
 	return got, want, err
 }
 
-// TestASnapshotIsOneState while rows are written, immutable and flushed beside it: every
-// row that a reader finds is as the same transaction left it.
-func TestASnapshotIsOneState(t *testing.T) {
+// TestSnapshotIsConsistent: while rows are written and flushed, every row in it is of one
+// transaction.
+func TestSnapshotIsConsistent(t *testing.T) {
 	db, err := openFile(filepath.Join(t.TempDir(), "x.db"), small, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -115,9 +115,9 @@ func sumOf(rows map[string]string) (n uint64) {
 	return n
 }
 
-// TestItOpensAfterEveryStepOfAFlush copies the file after every commit, as a kill
+// TestOpenAfterEveryStepOfAFlush copies the file after every commit, as a kill
 // leaves it, and opens the copy.
-func TestItOpensAfterEveryStepOfAFlush(t *testing.T) {
+func TestOpenAfterEveryStepOfAFlush(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.db")
 	byHand := small
@@ -175,9 +175,9 @@ func opens(t *testing.T, from, to string, last uint64) {
 	}
 }
 
-// TestABucketThatIsMadeAgainIsEmpty also when the WAL is read: that it was dropped is
+// TestARecreatedBucketIsEmpty also when the WAL is read: that it was dropped is
 // not forgotten because it was made again in the same transaction.
-func TestABucketThatIsMadeAgainIsEmpty(t *testing.T) {
+func TestARecreatedBucketIsEmpty(t *testing.T) {
 	path, name := filepath.Join(t.TempDir(), "x.db"), []byte("0001")
 	db, err := openFile(path, small, nil)
 	if err != nil {
@@ -220,9 +220,8 @@ func TestABucketThatIsMadeAgainIsEmpty(t *testing.T) {
 	}
 }
 
-// TestASnapshotsFileEndsWhereItDoes while commits go on: what a copy of the file says is
-// what the snapshot said.
-func TestASnapshotsFileEndsWhereItDoes(t *testing.T) {
+// TestASnapshotHasTheSizeOfItsFile: also during commits.
+func TestASnapshotHasTheSizeOfItsFile(t *testing.T) {
 	db, err := openFile(filepath.Join(t.TempDir(), "x.db"), small, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -249,9 +248,9 @@ func TestASnapshotsFileEndsWhereItDoes(t *testing.T) {
 	reader.Wait()
 }
 
-// TestWhatWasWrittenAgainReachesNoPage while its memtable is flushed, nor does a row that
-// was deleted meanwhile: what is newer is in the WAL and in the active memtable.
-func TestWhatWasWrittenAgainReachesNoPage(t *testing.T) {
+// TestRewrittenRowsReachNoPage: during a flush, nor do rows deleted meanwhile: the newer ones are
+// in the WAL and in the active memtable.
+func TestRewrittenRowsReachNoPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	byHand := small
 	byHand.byHand = true

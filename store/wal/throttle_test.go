@@ -37,7 +37,7 @@ func flushes(t *testing.T, db *DB, want uint64) {
 }
 
 // A memtable may be flushed for as long as the next one takes to fill.
-func TestAFlushLeavesTimeToWriters(t *testing.T) {
+func TestAFlushIsThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, err := openFile(filepath.Join(t.TempDir(), "x.db"), resting, nil)
 		if err != nil {
@@ -66,9 +66,9 @@ func TestAFlushLeavesTimeToWriters(t *testing.T) {
 	})
 }
 
-// A memtable is as full as what there is most of: a reader passes deleted rows, and who opens
-// the file reads the WAL.
-func TestAFlushHurriesForAllThatFillsAMemtable(t *testing.T) {
+// TestAFlushFollowsTheFullestBound: readers pass tombstones, and an open reads the WAL, so a
+// memtable is as full as the bound that it is closest to.
+func TestAFlushFollowsTheFullestBound(t *testing.T) {
 	const bound, few = 1 << 20, 3 * tombstoneBound / 4
 	set := func(db *DB, key string, value []byte) {
 		if err := db.Update(func(tx *Tx) error { return tx.Bucket([]byte(flat)).Put([]byte(key), value) }); err != nil {

@@ -16,25 +16,25 @@ type Tx struct {
 	db       *DB
 	raw      *bolt.Tx
 	version  *version
-	buckets  []*Bucket // that were opened: few, so that looking through them is fast
+	buckets  []*Bucket // opened ones: few, so a linear search is fast
 	writable bool
 	closed   bool
 
-	// Of one that writes: its number, the active memtable as it changes it, and its
-	// rows in the order in which they were written.
+	// Only in a writing transaction: its number, its copy of the active memtable, and its
+	// rows in the order of their writes.
 	seq    uint64
 	active *memtable
 	owned  bool // active is a copy
 	wrotes []written
 }
 
-// written is a row and the bucket that it is in.
+// written is a row and its bucket.
 type written struct {
 	bucket *Bucket
 	row    *row
 }
 
-// Bucket is a top-level bucket; nil where there is none.
+// Bucket returns a top-level bucket; nil if there is none.
 func (tx *Tx) Bucket(name []byte) *Bucket {
 	if b := tx.opened(name, nil); b != nil {
 		return b
@@ -60,12 +60,12 @@ func (tx *Tx) opened(space, inner []byte) *Bucket {
 	return nil
 }
 
-// forget lets a bucket that was deleted be opened anew.
+// forget forgets a deleted bucket, so that it can be opened again.
 func (tx *Tx) forget(b *Bucket) {
 	tx.buckets = slices.DeleteFunc(tx.buckets, func(x *Bucket) bool { return x == b })
 }
 
-// inner is a bucket within another, whether or not it is there.
+// inner returns an inner bucket, which may be missing.
 func (tx *Tx) inner(b *Bucket, name []byte) *Bucket {
 	if inner := tx.opened(b.space, name); inner != nil {
 		return inner
@@ -89,16 +89,15 @@ func (tx *Tx) ForEach(fn func(name []byte, b *Bucket) error) error {
 	})
 }
 
-// Size is how far the file's pages come, in bytes.
+// Size returns the end of the file's last page, in bytes.
 func (tx *Tx) Size() int64 { return tx.raw.Size() }
 
-// DB is what it is a transaction of.
 func (tx *Tx) DB() *DB { return tx.db }
 
-// WriteTo copies the file, without its WAL: see [DB.Snapshot].
+// WriteTo copies the file without its WAL: see [DB.Snapshot].
 func (tx *Tx) WriteTo(w io.Writer) (int64, error) { return tx.raw.WriteTo(w) }
 
-// memtable is the one that the transaction may change.
+// memtable returns the memtable that the transaction may change.
 func (tx *Tx) memtable() *memtable {
 	if !tx.owned {
 		tx.active, tx.owned = tx.active.copy(), true
@@ -106,12 +105,11 @@ func (tx *Tx) memtable() *memtable {
 	return tx.active
 }
 
-// wrote notes a row for the WAL.
+// wrote records a row for the WAL.
 func (tx *Tx) wrote(b *Bucket, r *row) { tx.wrotes = append(tx.wrotes, written{b, r}) }
 
-// replaced takes a row away that another took the place of. If this transaction
-// wrote it, it need not be in the WAL; but that a bucket was dropped must be, also
-// if it was made again.
+// replaced removes a row that another row replaces. A row of this transaction need not be in the
+// WAL. A dropped bucket must be, also if the transaction creates it again.
 func (tx *Tx) replaced(r *row) {
 	if r.seq == tx.seq && r.kind != dropped {
 		r.stale = true
@@ -119,13 +117,13 @@ func (tx *Tx) replaced(r *row) {
 	tx.memtable().count(r, -1)
 }
 
-// newRow is one that the transaction writes: it copies both.
+// newRow allocates a row of the transaction with copies of key and value.
 func (tx *Tx) newRow(k kind, key, value []byte) *row {
 	return tx.active.arena.row(k, key, value, tx.seq)
 }
 
-// Rollback ends the transaction and changes nothing. After a commit, or a second
-// time, it is an error.
+// Rollback ends the transaction without a change. It returns an error after a commit or another
+// rollback.
 func (tx *Tx) Rollback() error {
 	if tx.closed {
 		return errors.ErrTxClosed
@@ -138,11 +136,11 @@ func (tx *Tx) Rollback() error {
 	return err
 }
 
-// maxExpected bounds the list of rows that a transaction begins with.
+// maxExpected bounds the initial capacity for a transaction's rows.
 const maxExpected = 16 << 10
 
-// end lets the next transaction write. Nothing refers to the rows of one that failed, and they do
-// not count.
+// end releases the writer's lock. The rows of a failed transaction are unreferenced and do not
+// count.
 func (tx *Tx) end(committed bool) {
 	if !committed {
 		tx.active.arena.size = tx.version.active.allocated
@@ -151,9 +149,9 @@ func (tx *Tx) end(committed bool) {
 	tx.db.writer.Unlock()
 }
 
-// Commit appends what was changed to the WAL, as one record, and syncs it. When it
-// fails nothing has changed that a reader could see. Where nobody knows whether the
-// record is on disk, nothing is committed any more; see [DB.Ahead].
+// Commit appends the changes to the WAL as one record and syncs it. After an error readers see no
+// change. If it is unknown whether the record is on disk, nothing can be committed any more; see
+// [DB.Ahead].
 func (tx *Tx) Commit() (err error) {
 	switch {
 	case tx.closed:
@@ -163,7 +161,7 @@ func (tx *Tx) Commit() (err error) {
 	}
 	defer func() { tx.end(err == nil) }()
 	tx.closed = true
-	if err = tx.raw.Rollback(); err != nil { // it only read
+	if err = tx.raw.Rollback(); err != nil { // read-only
 		return err
 	}
 	if len(tx.wrotes) == 0 {
@@ -202,7 +200,7 @@ func newTx(db *DB, raw *bolt.Tx, s *version) *Tx {
 	return &Tx{db: db, raw: raw, version: s, active: s.active}
 }
 
-// layersOf are the layers of a memtable in the order in which they are flushed.
+// layersOf returns the layers of a memtable in the order in which they are flushed.
 func layersOf(t *memtable) []*layer {
 	return sortedFunc(maps.Values(t.layers))
 }

@@ -7,11 +7,9 @@ import (
 	"time"
 )
 
-// TestACrashAtAnyStep of writing, flushing, beginning a WAL, copying, closing and opening
-// again: the file is copied as it lies there, and also without what was not synced. Every
-// transaction that was answered is there, and of the one under way all or nothing.
-//
-// Where all is kept, every transaction is found there again.
+// TestACrashAtAnyStep: of writing, flushing, creating a WAL, copying, closing and opening. The test
+// copies the file as it is, and also without unsynced writes. Every acknowledged transaction is
+// there, and the one in progress entirely or not at all.
 func TestACrashAtAnyStep(t *testing.T) {
 	t.Run("nothing is kept", func(t *testing.T) { crashAtAnyStep(t, byHand) })
 	t.Run("all is kept", func(t *testing.T) {

@@ -9,12 +9,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// openBucket finds the bucket, or makes it.
+// openBucket opens the bucket, and creates it if it is missing.
 func openBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	kv, err := js.KeyValue(ctx, cfg.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		if kv, err = js.CreateOrUpdateKeyValue(ctx, cfg); err == nil && cfg.TTL == 0 {
-			kv, err = js.CreateOrUpdateKeyValue(ctx, cfg) // it is kept for good: see putSettings
+			kv, err = js.CreateOrUpdateKeyValue(ctx, cfg) // a bucket without a TTL must survive restarts: see putSettings
 		}
 	}
 	if err != nil {
@@ -23,8 +23,8 @@ func openBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyVa
 	return kv, nil
 }
 
-// put writes a value in place of the revision over; 0 is for none. An error that is
-// overtaken says that the key has another revision.
+// put writes a value if the key has the revision over; 0 means no value. If the key has another
+// revision, the error satisfies overtaken.
 func put(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, over uint64) (revision uint64, err error) {
 	if over == 0 {
 		return kv.Create(ctx, key, value)
@@ -32,18 +32,16 @@ func put(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, o
 	return kv.Update(ctx, key, value, over)
 }
 
-// overtaken tells whether a write failed because another one came before it. A
-// replicated bucket has a code of its own for that, and the client does not
-// always translate it.
+// overtaken reports whether a write failed because the key has another revision. A replicated
+// bucket has an error code of its own for that, which the client does not always translate.
 func overtaken(err error) bool {
 	var refused *jetstream.APIError
 	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) ||
 		errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
-// keys lists what a bucket has, as the server has it at one moment. The
-// bucket's own Keys reads message by message, and leaves out a key that
-// is written meanwhile.
+// keys lists the keys of a bucket at one moment. The client's Keys reads message by message and
+// misses a key that is written meanwhile.
 func keys(ctx context.Context, js jetstream.JetStream, bucket string) ([]string, error) {
 	s, err := js.Stream(ctx, "KV_"+bucket)
 	if err != nil {

@@ -18,37 +18,36 @@ import (
 )
 
 const (
-	// pingEvery and pingsLost find a server that is frozen, whose connections stay up, within
-	// ten seconds: the third ping in a row without an answer ends the connection.
+	// pingEvery and pingsLost detect a frozen server, whose connections stay open, within ten
+	// seconds: the third unanswered ping closes the connection.
 	pingEvery = 3 * time.Second
 	pingsLost = 2
-	// reconnectWait spaces the attempts to come back to a server.
+	// reconnectWait is the interval of reconnects.
 	reconnectWait = 500 * time.Millisecond
-	// apiTimeout bounds requests to JetStream that have no deadline of their own, and the
-	// wait for an ack of the client's own futures.
+	// apiTimeout bounds JetStream requests without a deadline, and the wait for an ack of the
+	// client's futures.
 	apiTimeout = 5 * time.Second
-	// maxUnacked bounds the messages that wait for an ack of those that are published by
-	// the client's own futures; a publisher has windows.
+	// maxUnacked bounds the messages without an ack that the client's futures publish. A publisher
+	// has windows instead.
 	maxUnacked = 8192
 )
 
-// Connection says where NATS is and who we are, in the words of the nats CLI.
-// The zero value is the local server.
+// Connection says where NATS is and how to log in, in the words of the nats CLI. The zero value is
+// the local server.
 type Connection struct {
 	URL, Creds, User, Password, Token, NKey string
 	Cert, Key, CA                           string
-	// Context names a context of the nats CLI; the other fields go before what
-	// it says.
+	// Context names a context of the nats CLI. The other fields override it.
 	Context string
-	// Name is what the server shows of the connection; "edda" when empty.
+	// Name is the connection's name on the server; "edda" when empty.
 	Name string
-	// Server is used instead of a URL where the server runs in this process.
+	// Server connects to a server in this process instead of a URL.
 	Server nats.InProcessConnProvider
 	Log    *zap.Logger
 }
 
-// FromEnv fills in the empty fields from NATS_URL, NATS_CREDS, NATS_USER,
-// NATS_PASSWORD, NATS_TOKEN, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_CONTEXT.
+// FromEnv sets the empty fields from NATS_URL, NATS_CREDS, NATS_USER, NATS_PASSWORD, NATS_TOKEN,
+// NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_CONTEXT.
 func (c Connection) FromEnv(env func(string) string) Connection {
 	for name, field := range map[string]*string{
 		"NATS_URL": &c.URL, "NATS_CREDS": &c.Creds, "NATS_USER": &c.User,
@@ -62,9 +61,8 @@ func (c Connection) FromEnv(env func(string) string) Connection {
 	return c
 }
 
-// Connect connects, and keeps trying for ever, also where the server is not
-// there yet: Status of the connection tells. Only wrong settings are an error,
-// which is edda.Permanent.
+// Connect returns a connection that retries for ever, also while the server is not reachable yet;
+// its Status tells. Only wrong settings are an error, which is edda.Permanent.
 func Connect(c Connection) (*nats.Conn, jetstream.JetStream, error) {
 	opts, err := c.options()
 	if err != nil {
@@ -88,7 +86,7 @@ func Connect(c Connection) (*nats.Conn, jetstream.JetStream, error) {
 	return nc, js, nil
 }
 
-// NewJetStream makes a JetStream with the bounds that this package relies on.
+// NewJetStream returns a JetStream with the bounds of this package.
 func NewJetStream(nc *nats.Conn) (jetstream.JetStream, error) { return newJetStream(nc, "", "") }
 
 func newJetStream(nc *nats.Conn, domain, prefix string) (jetstream.JetStream, error) {
@@ -166,7 +164,7 @@ func (c Connection) tls(opts []nats.Option) ([]nats.Option, error) {
 	return opts, nil
 }
 
-// servers lets a URL of ours go before the context's.
+// servers makes the URL override the context's.
 func servers(urls string) nats.Option {
 	return func(o *nats.Options) error {
 		o.Servers = nil
@@ -177,9 +175,8 @@ func servers(urls string) nats.Option {
 	}
 }
 
-// ConnectedTo is where a connection goes, without passwords. Within the process
-// there is no address on the way, and the client's would be the default one: it is
-// where the server listens for others, if it does.
+// ConnectedTo returns the server's URL without passwords. For a server in this process it is the
+// URL on which that listens for others, if it does.
 func (c Connection) ConnectedTo(nc *nats.Conn) string {
 	if c.Server == nil {
 		return nc.ConnectedUrlRedacted()
@@ -190,7 +187,7 @@ func (c Connection) ConnectedTo(nc *nats.Conn) string {
 	return "within the process"
 }
 
-// reports log the connection's comings and goings, each once.
+// reports are the handlers that log each change of the connection.
 func (c Connection) reports() []nats.Option {
 	log := c.Log
 	if log == nil {

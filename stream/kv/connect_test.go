@@ -16,10 +16,10 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda/internal/testcerts"
+	"edda/stream/wire"
 )
 
-// secured starts a server that is reached over TLS alone, and with mutual only
-// by clients whose certificate is of the authority.
+// secured starts a server with TLS. With mutual, clients need a certificate of the authority.
 func secured(t *testing.T, ca *testcerts.Authority, mutual bool) string {
 	t.Helper()
 	pair := ca.Issue(t, "nats")
@@ -49,8 +49,8 @@ func secured(t *testing.T, ca *testcerts.Authority, mutual bool) string {
 	return s.ClientURL()
 }
 
-// reaches tells whether a stream can be made over the connection, and else what
-// the log says.
+// reaches reports whether a stream can be created over the connection, or else the error or the
+// log.
 func reaches(t *testing.T, c Connection) (bool, string) {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
@@ -108,7 +108,8 @@ func TestNATSOverTLS(t *testing.T) {
 	}
 }
 
-// natsContext writes a context as the nats CLI does; its path is a name for it.
+// natsContext writes a context as the nats CLI does, and returns its path, which can be used as its
+// name.
 func natsContext(t *testing.T, url, ca, cert, key string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "context.json")
@@ -119,11 +120,26 @@ func natsContext(t *testing.T, url, ca, cert, key string) string {
 	return path
 }
 
-func TestTheVariablesOfTheNATSCLIAreTaken(t *testing.T) {
+func TestFromEnvUsesTheVariablesOfTheNATSCLI(t *testing.T) {
 	ca := testcerts.New(t)
 	mine := ca.Issue(t, "edda")
 	env := map[string]string{"NATS_URL": secured(t, ca, true), "NATS_CA": ca.File, "NATS_CERT": mine.Cert, "NATS_KEY": mine.Key}
 	if got, why := reaches(t, Connection{}.FromEnv(func(name string) string { return env[name] })); !got {
 		t.Error(why)
 	}
+}
+
+// TestAStreamThatCannotBeWrittenIsNotHealthy: on a full disk the server gave up its streams, and
+// /health reported no problem.
+func TestAStreamThatCannotBeWrittenIsNotHealthy(t *testing.T) {
+	bubble(t, func(_ context.Context, w *world) {
+		if err := w.Server().(*Embedded).Healthy(); err != nil {
+			t.Fatal(err)
+		}
+		w.Server().(*Embedded).log.Errorf("JetStream stream '%s > %s' critical write error: %v", "$G", wire.AggregateEvents, "no space left on device")
+		err := w.Server().(*Embedded).Healthy()
+		if err == nil || !strings.Contains(err.Error(), "no space left on device") || !strings.Contains(err.Error(), "start again") {
+			t.Errorf("got %v", err)
+		}
+	})
 }

@@ -21,28 +21,27 @@ import (
 )
 
 const (
-	// readyWithin bounds the start of the embedded server, its streams' recovery
-	// included.
+	// readyWithin bounds the start of the embedded server, with the recovery of its streams.
 	readyWithin = 30 * time.Second
-	// readyStep is how often the start is looked at.
+	// readyStep is the interval of the readiness checks.
 	readyStep = 100 * time.Millisecond
-	// embeddedMemory bounds JetStream's memory storage, which Edda does not use.
+	// embeddedMemory bounds JetStream's memory storage. Edda keeps only consumer states and leases there.
 	embeddedMemory = 64 << 20
-	// EmbeddedSync is how often it syncs its files. What is published is kept for as long, so
-	// that a power cut loses none of it.
+	// EmbeddedSync is the default sync interval. The store keeps published work as long, so that a
+	// power cut loses none.
 	EmbeddedSync = 5 * time.Second
 )
 
-// EmbeddedOptions of the embedded server.
+// EmbeddedOptions configure the embedded server.
 type EmbeddedOptions struct {
 	// Dir holds the streams.
 	Dir string
-	// Addr is host:port to listen on, port 0 for any; where it is empty the
-	// server is reached from this process alone.
+	// Addr is the host:port to listen on, with port 0 for any. If it is empty, only this process
+	// can connect.
 	Addr string
-	// SyncInterval is how often it syncs what it has written; EmbeddedSync when zero.
+	// SyncInterval is the interval of file syncs; EmbeddedSync when zero.
 	SyncInterval time.Duration
-	// SyncAlways syncs every write to disk before it is acknowledged.
+	// SyncAlways syncs every write before its ack.
 	SyncAlways bool
 	MaxPayload int // bytes; NATS's own when zero
 	Log        *zap.Logger
@@ -56,8 +55,8 @@ type Embedded struct {
 	once    sync.Once
 }
 
-// StartEmbedded starts a server and returns when it takes connections. A port in
-// use or a folder that cannot be written is an edda.Permanent error. Close ends it.
+// StartEmbedded starts a server and returns when it accepts connections. A port in use or a
+// directory that cannot be written is an edda.Permanent error. Close stops the server.
 func StartEmbedded(ctx context.Context, o EmbeddedOptions) (*Embedded, error) {
 	opts, err := o.server()
 	if err != nil {
@@ -88,7 +87,7 @@ func (o EmbeddedOptions) server() (*server.Options, error) {
 	opts := &server.Options{
 		ServerName: "edda", JetStream: true, StoreDir: o.Dir, JetStreamMaxMemory: embeddedMemory,
 		SyncAlways: o.SyncAlways, SyncInterval: cmp.Or(o.SyncInterval, EmbeddedSync), NoSigs: true, DontListen: o.Addr == "",
-		NoSublistCache: true, // nearly every subject is that of one message: what is kept is never asked for
+		NoSublistCache: true, // nearly every subject has one message, so the cache would never hit
 	}
 	if o.MaxPayload > 0 {
 		if o.MaxPayload > server.MAX_PAYLOAD_MAX_SIZE {
@@ -114,8 +113,7 @@ func (o EmbeddedOptions) server() (*server.Options, error) {
 	return opts, free(o.Addr)
 }
 
-// free looks whether the address can be had: the server itself only says so in
-// its log.
+// free checks that the address is free. The server itself reports a used port only in its log.
 func free(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -127,8 +125,8 @@ func free(addr string) error {
 	return l.Close()
 }
 
-// ready looks until the server takes connections, has said that it cannot, or
-// the time is over.
+// ready waits until the server accepts connections. It fails on a fatal log line, at the end of
+// ctx, or after readyWithin.
 func (e *Embedded) ready(ctx context.Context, fatal <-chan string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -147,10 +145,10 @@ func (e *Embedded) ready(ctx context.Context, fatal <-chan string) error {
 	return nil
 }
 
-// Server is for [Connection].Server.
+// Server returns the server for [Connection].Server.
 func (e *Embedded) Server() nats.InProcessConnProvider { return e.server }
 
-// URL is where clients of other processes connect; empty where none can.
+// URL returns the address for other processes; empty if there is none.
 func (e *Embedded) URL() string {
 	if e.server.Addr() == nil {
 		return ""
@@ -158,8 +156,8 @@ func (e *Embedded) URL() string {
 	return e.server.ClientURL()
 }
 
-// Healthy is nil unless a stream could not be written. The server takes nothing
-// into such a stream any more, until it is started again.
+// Healthy returns an error if a stream could not be written. The server then stores nothing in that
+// stream until it restarts.
 func (e *Embedded) Healthy() error {
 	if text := e.log.broken.Load(); text != nil {
 		return fmt.Errorf("nothing is taken in: %s; make room on the disk and start again", *text)
@@ -176,11 +174,11 @@ func (e *Embedded) Close() {
 	})
 }
 
-// writeFailed is how the server says that it gives a stream up: it has no other
-// word for it that can be asked for in the process.
+// writeFailed is in the log line with which the server gives up a stream. No API reports that
+// within the process.
 const writeFailed = "critical write error"
 
-// serverLog keeps the server's last words, and what a full disk made it say.
+// serverLog forwards the server's log, and keeps its first fatal line and its first write failure.
 type serverLog struct {
 	log    *zap.Logger
 	first  chan string // capacity 1

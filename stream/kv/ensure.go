@@ -14,34 +14,33 @@ import (
 	"edda/stream/wire"
 )
 
-// Durability is how well a stream keeps what it acknowledged.
+// Durability describes how safely a stream keeps acknowledged messages.
 type Durability struct {
 	Stream   string        `json:"stream"`
 	Created  bool          `json:"created"` // by this start
 	Replicas int           `json:"replicas"`
 	Age      time.Duration `json:"age"` // zero: for ever
-	// Synced is true where the server syncs every write, or is one of several.
+	// Synced is set if the server syncs every write or is one of several.
 	Synced bool `json:"synced"`
-	// Note says in words what is not as Edda would have made it, or what a power
-	// failure can do.
+	// Note describes settings that differ from the wanted ones, and the risk of a power failure.
 	Note string `json:"note,omitempty"`
 }
 
-// Spec is a stream as Edda makes it. A bucket is one, too.
+// Spec is the wanted stream. A bucket is a stream, too.
 type Spec struct {
 	jetstream.StreamConfig
-	// SyncAlways says that the server is known to sync every write to disk.
+	// SyncAlways says that the server syncs every write to disk.
 	SyncAlways bool
-	// NewSubjects are subjects that the streams of earlier versions lack. They are added.
+	// NewSubjects are subjects that streams of earlier versions lack. Ensure adds them.
 	NewSubjects []string
-	// Unfit is an error where the stream that was found cannot be used.
+	// Unfit returns an error if the existing stream cannot be used.
 	Unfit func(found jetstream.StreamConfig) error
-	// Prepare has the last word on the settings of one that is made; it may be nil.
+	// Prepare, if set, changes the settings before the stream is created.
 	Prepare func(*jetstream.StreamConfig) error
 }
 
-// Ensure creates the stream, or adopts the one that is there, unchanged but for NewSubjects.
-// Its errors name the stream; one of edda.Permanent stays until somebody acts.
+// Ensure creates the stream or adopts an existing one. It adds NewSubjects to that and changes
+// nothing else. Errors name the stream; an edda.Permanent one needs an operator.
 func Ensure(ctx context.Context, js jetstream.JetStream, want Spec) (Durability, jetstream.Stream, error) {
 	s, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -60,8 +59,8 @@ func Ensure(ctx context.Context, js jetstream.JetStream, want Spec) (Durability,
 	return durability(found, want.SyncAlways, notes(want.StreamConfig, found)), s, nil
 }
 
-// addSubjects adds the new subjects that a stream lacks. Where the server refuses, Unfit says
-// what to do.
+// addSubjects adds the new subjects that a stream lacks. If the server refuses, Unfit says what to
+// do.
 func addSubjects(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, want Spec) (jetstream.Stream, error) {
 	cfg := s.CachedInfo().Config
 	missing := slices.DeleteFunc(slices.Clone(want.NewSubjects), func(subject string) bool { return wire.Covers(cfg.Subjects, subject) })
@@ -99,9 +98,9 @@ func create(ctx context.Context, js jetstream.JetStream, want Spec) (Durability,
 	return d, s, putSettings(ctx, js, s)
 }
 
-// putSettings has the server write the settings of a stream that was just made. It takes the folder
-// of one that it could not read for a new one, and leaves in it what it could not read: without
-// an update the stream would be gone at its next start.
+// putSettings updates a stream that was just created, so that the server writes its settings. The
+// server may have taken an unreadable directory for a new stream. Without the update the stream
+// would be missing after the next restart.
 func putSettings(ctx context.Context, js jetstream.JetStream, s jetstream.Stream) error {
 	cfg := s.CachedInfo().Config
 	if _, err := js.UpdateStream(ctx, cfg); err != nil {
@@ -110,7 +109,7 @@ func putSettings(ctx context.Context, js jetstream.JetStream, s jetstream.Stream
 	return nil
 }
 
-// createError explains why a stream could not be made.
+// createError explains why a stream could not be created.
 func createError(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, err error) error {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {
@@ -128,10 +127,10 @@ func createError(ctx context.Context, js jetstream.JetStream, want jetstream.Str
 	return edda.Classify(edda.Permanent, "create stream %s (%d replicas, file storage): %w", want.Name, want.Replicas, err)
 }
 
-// subjectOverlap is the server's code for subjects that another stream has.
+// subjectOverlap is the server's error code for subjects of another stream.
 const subjectOverlap = 10065
 
-// notes lists what is worth knowing of a stream that is good enough.
+// notes lists the remarks on a stream that can be used.
 func notes(want, found jetstream.StreamConfig) []string {
 	var out []string
 	if found.Replicas < want.Replicas {

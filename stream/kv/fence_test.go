@@ -11,22 +11,22 @@ import (
 	"edda"
 )
 
-// pausedClock counts what a paused machine does not: a test adds it.
+// pausedClock is a clock that a test advances, as a pause of the machine does.
 type pausedClock struct{ add atomic.Int64 }
 
 func (c *pausedClock) now() time.Duration {
 	return time.Since(started) + time.Duration(c.add.Load())
 }
 
-// fenced takes a lease whose holder can be paused, and does not renew it by itself.
+// fenced acquires a lease without renewing it. The test controls its clock.
 func (w *world) fenced(ctx context.Context, store, host, process string) (*Lease, *pausedClock) {
-	w.t.Helper()
+	w.T.Helper()
 	clock := &pausedClock{}
 	o := lease(store, host, process)
 	o.Clock = clock.now
-	l, err := AcquireLease(ctx, w.js, o)
+	l, err := AcquireLease(ctx, w.JS, o)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return l, clock
 }
@@ -46,8 +46,8 @@ func TestAFenceStaysOpenWhileTheLeaseIsRenewed(t *testing.T) {
 	})
 }
 
-// TestAPausedHolderAsksBeforeItActs: only the clock that counts pauses shows this one, as
-// of a process whose timers stood still with it.
+// TestAPausedHolderAsksBeforeItActs: only the clock that counts pauses shows this one. The process
+// and its timers stood still.
 func TestAPausedHolderAsksBeforeItActs(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l, clock := w.fenced(ctx, "s1", "h1", "p1")
@@ -68,7 +68,7 @@ func TestAPausedHolderAsksBeforeItActs(t *testing.T) {
 	})
 }
 
-func TestAPausedHolderIsStoppedByWhoeverTookOver(t *testing.T) {
+func TestAPausedHolderIsStoppedAfterATakeover(t *testing.T) {
 	tests := map[string]LeaseOptions{
 		"a copied store": lease("s1", "h2", "p2"),
 		"another store":  lease("s2", "h2", "p2"),
@@ -97,13 +97,12 @@ func TestAPausedHolderIsStoppedByWhoeverTookOver(t *testing.T) {
 	}
 }
 
-// TestTheFenceIsShutBeforeAnotherCanHaveTheLease: as early as the server can let it run out.
-func TestTheFenceIsShutBeforeAnotherCanHaveTheLease(t *testing.T) {
+func TestTheFenceClosesBeforeTheLeaseExpires(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l, _ := w.fenced(ctx, "s1", "h1", "p1")
 		for open := true; ; time.Sleep(100 * time.Millisecond) {
 			open = l.Fence().Open()
-			_, err := AcquireLease(ctx, w.js, lease("s2", "h2", "p2"))
+			_, err := AcquireLease(ctx, w.JS, lease("s2", "h2", "p2"))
 			if err == nil && open {
 				t.Fatal("another has the lease while the fence is open")
 			}
@@ -114,10 +113,10 @@ func TestTheFenceIsShutBeforeAnotherCanHaveTheLease(t *testing.T) {
 	})
 }
 
-func TestWithoutTheServerNothingPassesUntilItIsBack(t *testing.T) {
+func TestTheFenceIsClosedDuringAnOutage(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l, stop := w.hold(ctx, lease("s1", "h1", "p1"))
-		w.restart(func() {
+		w.Restart(func() {
 			time.Sleep(leaseTTL - leaseRenew - time.Second)
 			if err := l.Fence().Pass(ctx); err != nil {
 				t.Errorf("shut too early: %v", err)
@@ -147,7 +146,7 @@ func TestWithoutTheServerNothingPassesUntilItIsBack(t *testing.T) {
 	})
 }
 
-func TestNothingPassesOnceTheLeaseIsGivenBack(t *testing.T) {
+func TestTheFenceIsClosedAfterRelease(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l, stop := w.hold(ctx, lease("s1", "h1", "p1"))
 		if err := stop(); err != nil {
@@ -162,9 +161,9 @@ func TestNothingPassesOnceTheLeaseIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestALeaseOfThisHostIsTakenOverOnlyFromTheDead: what the system says of a process, and
-// what the lock of a file says.
-func TestALeaseOfThisHostIsTakenOverOnlyFromTheDead(t *testing.T) {
+// TestLivenessOfTheFormerHolder: by what the system says of its process, and by the lock of the
+// store's file.
+func TestLivenessOfTheFormerHolder(t *testing.T) {
 	me := processID{Boot: "b", Space: "pid:[1]", PID: 10, Started: 5}
 	dead := me
 	dead.PID = 1 << 30 // beyond what any system gives

@@ -18,71 +18,70 @@ import (
 )
 
 const (
-	// LeaseBucket is the KV bucket of leases; its keys are stores' ids, after
-	// workerPrefix for effect workers.
+	// LeaseBucket is the KV bucket of leases. Its keys are the ids of stores, with workerPrefix for
+	// effect workers.
 	LeaseBucket  = "EDDA_LEASES"
 	workerPrefix = "effects."
-	// leaseTTL is how long a lease outlives a process that vanished.
+	// leaseTTL is how long the lease of a dead process lasts.
 	leaseTTL = 15 * time.Second
-	// leaseRenew leaves time for two failed attempts.
+	// leaseRenew is the renewal interval. It leaves time for two failed attempts.
 	leaseRenew = leaseTTL / 3
-	// leaseStop is how long a renewal may go on once it is told to stop.
+	// leaseStop bounds a renewal after it was told to stop.
 	leaseStop = time.Second
 )
 
-// ErrLeaseLost says that another process has taken the lease over, for good.
+// ErrLeaseLost says that another process has taken over the lease, for good.
 var ErrLeaseLost = errors.New("the lease was taken over")
 
-// LeaseOptions say who asks for a lease.
+// LeaseOptions describe the process that acquires a lease.
 type LeaseOptions struct {
 	Store   string       // the store's id
 	Host    string       // this machine
-	Process string       // different for each start
-	Tenants wire.Tenants // what the process takes in; none is all
-	// MadeOf tells whether the store was made of another one's rows: the tenants that the
-	// other one served are its own. Nil: of none.
+	Process string       // unique for each start
+	Tenants wire.Tenants // the tenants that the process serves; none means all
+	// MadeOf reports whether our store was made from the rows of another one; then our store owns
+	// the tenants of the other. nil means from none.
 	MadeOf func(store string) bool
-	// AdoptEmpty takes tenants over that another store served, without their instances.
+	// AdoptEmpty takes over tenants of another store without their instances.
 	AdoptEmpty bool
-	// File names the store's file on this machine, of which the process has the lock: who
-	// has the lock of the same file knows that the former holder is gone.
+	// File identifies the store's file on this machine, which the process has locked. A holder of
+	// the same file has ended, because we have its lock.
 	File string
-	// Clock counts also while the process or the machine is paused; the system's when nil.
+	// Clock also advances while the process or the machine is paused; nil means the system's.
 	Clock func() time.Duration
-	// Worker is set for the lease of an effect worker; else it is a saga process's.
+	// Worker is set for an effect worker, and nil for a saga process.
 	Worker *WorkerLease
-	// Replicas of the bucket where it is made; 1 when zero.
+	// Replicas of a new bucket; 1 when zero.
 	Replicas int
-	// Memory is for a server that lives and dies with this process: nothing need
-	// be kept on disk.
+	// Memory keeps the bucket in memory, for a server that ends with this process.
 	Memory bool
 	Log    *zap.Logger
 }
 
-// WorkerLease is what an effect worker adds to its lease: two may take the same
-// commands only where both share their ledger.
+// WorkerLease is the part of a lease for effect workers. Two may take the same commands only if
+// both share their ledger.
 type WorkerLease struct {
 	Effects []string `json:"effects"`
 	Shared  bool     `json:"shared"`
 }
 
-// holder is what a lease says.
+// holder is the content of a lease.
 type holder struct {
 	Store   string       `json:"store"`
 	Host    string       `json:"host"`
 	Process string       `json:"process"`
 	Tenants []string     `json:"tenants,omitempty"`
 	Worker  *WorkerLease `json:"worker,omitempty"`
-	// Held is false while the process still looks whether another has the tenants.
+	// Held is false while the process still checks for conflicts.
 	Held  bool      `json:"held"`
 	Since time.Time `json:"since"`
-	// Where and File tell a holder on this host that has ended from one that lives.
+	// Where and File tell whether a holder on this host has ended.
 	Where processID `json:"where,omitzero"`
 	File  string    `json:"file,omitempty"`
 }
 
-// processID tells a process from all others that this machine ever ran, as far as the
-// system says. Its number is one of a namespace: containers count from one each.
+// processID identifies a process among all that this machine ever ran. PIDs are unique within a
+// namespace only.
 type processID struct {
 	Boot    string `json:"boot"`
 	Space   string `json:"space"`
@@ -90,7 +89,7 @@ type processID struct {
 	Started uint64 `json:"started"` // ticks since the boot
 }
 
-// key is where the lease of this holder is.
+// key returns the key of the holder's lease.
 func (h holder) key() string {
 	if h.Worker != nil {
 		return workerPrefix + h.Store
@@ -98,7 +97,7 @@ func (h holder) key() string {
 	return h.Store
 }
 
-// kind is what the holder is, for people.
+// kind names the holder in messages.
 func (h holder) kind() string {
 	if h.Worker != nil {
 		return "effect worker"
@@ -106,20 +105,20 @@ func (h holder) kind() string {
 	return "saga process"
 }
 
-// rivals tells whether two holders may not both work.
-func (h holder) rivals(other holder) bool {
+// conflicts reports whether two holders must not both run.
+func (h holder) conflicts(other holder) bool {
 	if (h.Worker == nil) != (other.Worker == nil) || !wire.Tenants(h.Tenants).Overlap(other.Tenants) {
 		return false
 	}
-	return h.Worker == nil || h.Worker.rivals(*other.Worker)
+	return h.Worker == nil || h.Worker.conflicts(*other.Worker)
 }
 
-func (w WorkerLease) rivals(other WorkerLease) bool {
+func (w WorkerLease) conflicts(other WorkerLease) bool {
 	return !(w.Shared && other.Shared) &&
 		slices.ContainsFunc(w.Effects, func(name string) bool { return slices.Contains(other.Effects, name) })
 }
 
-// mode is the setting that decides.
+// mode returns the setting that decides.
 func (w WorkerLease) mode() string {
 	if w.Shared {
 		return "effects.ledger: shared"
@@ -127,11 +126,10 @@ func (w WorkerLease) mode() string {
 	return "effects.ledger: local"
 }
 
-// Lease keeps a second saga process from the same tenants, and a second effect
-// worker from the same commands unless both share their ledger. A process on the same
-// machine takes its store's lease over at once where the former holder has ended; any
-// other process is refused until the lease has run out. Release
-// comes after Run has returned; Move may be called at any time between.
+// Lease prevents a second saga process for the same tenants, and a second effect worker for the
+// same commands unless both share their ledger. A process on the same machine takes over its
+// store's lease at once if the former holder has ended. Any other process is refused until the
+// lease expires. Call Release after Run has returned. Move may be called any time before.
 type Lease struct {
 	js         jetstream.JetStream
 	bucket     jetstream.KeyValueConfig
@@ -142,19 +140,19 @@ type Lease struct {
 	madeOf   func(store string) bool
 	mayAdopt bool
 
-	mu          sync.Mutex // guards all below, once the lease is acquired
+	mu          sync.Mutex // guards the fields below, after the lease is acquired
 	kv          jetstream.KeyValue
 	held        holder
-	revision    uint64 // of our last write
-	lost        error  // why it is lost; nil while it is not
+	revision    uint64 // of the last own write
+	lost        error  // why the lease is lost; nil if it is not
 	tried       time.Time
-	failed      error // what the renewal that ended at tried came to
-	ownsTenants bool  // our store is known as the one that has the tenants
+	failed      error // result of the renewal that ended at tried
+	ownsTenants bool  // the owners bucket lists our store
 	recorded    time.Time
 	adopted     []string
 }
 
-// AcquireLease takes the lease or says, with an edda.Permanent error, who has it.
+// AcquireLease acquires the lease. An edda.Permanent error names the holder that has it.
 func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (*Lease, error) {
 	l := &Lease{js: js, bucket: o.bucket(), log: o.Log, madeOf: o.MadeOf, mayAdopt: o.AdoptEmpty, held: holder{
 		Store: o.Store, Host: o.Host, Process: o.Process, Tenants: o.Tenants, Worker: o.Worker, Since: time.Now().UTC(),
@@ -193,7 +191,7 @@ func (o LeaseOptions) bucket() jetstream.KeyValueConfig {
 	return cfg
 }
 
-// request writes our wish under our key.
+// request writes a lease that is not held yet.
 func (l *Lease) request(ctx context.Context) error {
 	before, err := l.kv.Get(ctx, l.held.key())
 	switch {
@@ -213,20 +211,14 @@ func (l *Lease) request(ctx context.Context) error {
 	return err
 }
 
-func (l *Lease) touch(ctx context.Context, now bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.touchOwner(ctx, now)
-}
-
-// Fence of the lease: what the process does for others passes it first.
+// Fence returns the fence that effects of the process must pass.
 func (l *Lease) Fence() *Fence { return l.fence }
 
-// mayReplace tells whether the store's lease is one whose holder has ended.
+// mayReplace returns nil if the former holder of the store's lease has ended.
 func (l *Lease) mayReplace(e jetstream.KeyValueEntry) error {
 	other, err := readHolder(e)
 	if err != nil {
-		return nil // unreadable leases are nobody's
+		return nil // nobody holds an unreadable lease
 	}
 	switch l.held.liveness(other) {
 	case hasEnded:
@@ -241,38 +233,38 @@ func (l *Lease) mayReplace(e jetstream.KeyValueEntry) error {
 		other.Store, other.Host, stamp(other.Since), l.held.kind(), leaseTTL)
 }
 
-// What this process knows of the former holder of its store's lease.
+// The liveness of the former holder of a store's lease.
 const (
-	mayLive  = iota // it cannot be looked at from here
-	isAlive         // it runs on this machine
-	hasEnded        // it ran on this machine
+	mayLive  = iota // unknown: on another host, or in another namespace
+	isAlive         // runs on this machine
+	hasEnded        // ran on this machine
 )
 
-// liveness of the other holder of our store's lease. The lock of the store's file says that
-// it has ended; of another file, which a copied store has, it says nothing.
+// liveness of the other holder of our store's lease. Our lock on the store's file proves that a
+// holder of the same file has ended. It proves nothing for the file of a copied store.
 func (h holder) liveness(other holder) int {
 	mine, its := h.Where, other.Where
 	switch {
 	case other.Host != h.Host:
 		return mayLive
 	case mine == processID{} || its == processID{}:
-		return hasEnded // the system does not tell, or an older edda wrote the lease
+		return hasEnded // unknown to the system, or written by an older version
 	case its.Boot != mine.Boot:
-		return mayLive // another machine of that name, or this one before a start
+		return mayLive // another machine of that name, or this one before a reboot
 	case its == mine || other.File != "" && other.File == h.File:
 		return hasEnded
 	case its.Space != mine.Space:
 		return mayLive
-	case its.lives():
+	case its.alive():
 		return isAlive
 	}
 	return hasEnded
 }
 
-// contend looks for other stores' leases on what is ours. Of two that wish at
-// once the earlier write wins; one that is held always does.
+// contend checks for conflicting leases, then takes ours. Of two concurrent requests the earlier
+// write wins. A held lease always wins.
 func (l *Lease) contend(ctx context.Context) error {
-	if err := l.alone(ctx); err != nil {
+	if err := l.checkConflicts(ctx); err != nil {
 		return err
 	}
 	l.held.Held = true
@@ -282,22 +274,22 @@ func (l *Lease) contend(ctx context.Context) error {
 	return nil
 }
 
-// alone is nil when no other lease that goes before ours is in its way.
-func (l *Lease) alone(ctx context.Context) error {
+// checkConflicts returns an error if a conflicting lease precedes ours.
+func (l *Lease) checkConflicts(ctx context.Context) error {
 	others, err := l.others(ctx)
 	if err != nil {
 		return err
 	}
 	for _, e := range others {
 		other, err := readHolder(e)
-		if err == nil && l.held.rivals(other) && (other.Held || e.Revision() < l.revision) {
+		if err == nil && l.held.conflicts(other) && (other.Held || e.Revision() < l.revision) {
 			return l.held.refusal(other)
 		}
 	}
 	return nil
 }
 
-// refusal says who is in the way, and what to do.
+// refusal names the conflicting holder and says what to do.
 func (h holder) refusal(other holder) error {
 	if h.Worker == nil {
 		return edda.Classify(edda.Permanent,
@@ -309,10 +301,10 @@ func (h holder) refusal(other holder) error {
 		other.Store, other.Host, stamp(other.Since), other.Worker.mode(), h.Worker.mode(), leaseTTL)
 }
 
-// Move takes the lease to other tenants and effects, or leaves it as it is and
-// says, with an edda.Permanent error, who has one of them. Between the two it
-// holds both; of two processes that reach for the same at once neither gets it.
-// The effects of a saga process are none.
+// Move changes the tenants and effects of the lease. On a conflict it changes nothing and returns
+// an edda.Permanent error that names the other holder. Meanwhile the lease covers the old and the
+// new ones. Of two processes that request the same concurrently, neither gets it. A saga process
+// has no effects.
 func (l *Lease) Move(ctx context.Context, t wire.Tenants, effects ...string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseRenew)
 	defer cancel()
@@ -322,7 +314,7 @@ func (l *Lease) Move(ctx context.Context, t wire.Tenants, effects ...string) err
 	l.held.Tenants, l.held.Worker = union(before.Tenants, t), before.Worker.with(effects, true)
 	err := l.write(ctx, l.revision)
 	if err == nil {
-		err = l.alone(ctx)
+		err = l.checkConflicts(ctx)
 	}
 	if err == nil {
 		err = l.claimTenants(ctx, t)
@@ -335,7 +327,7 @@ func (l *Lease) Move(ctx context.Context, t wire.Tenants, effects ...string) err
 	return l.write(ctx, l.revision)
 }
 
-// with is the same for other effects, perhaps with those that were there.
+// with returns a copy with other effects, or with both if both is set.
 func (w *WorkerLease) with(effects []string, both bool) *WorkerLease {
 	if w == nil {
 		return nil
@@ -346,7 +338,7 @@ func (w *WorkerLease) with(effects []string, both bool) *WorkerLease {
 	return &WorkerLease{Effects: effects, Shared: w.Shared}
 }
 
-// union is the tenants of both; none is all.
+// union returns the tenants of both; none means all.
 func union(a, b wire.Tenants) wire.Tenants {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
@@ -376,7 +368,7 @@ func (l *Lease) others(ctx context.Context) ([]jetstream.KeyValueEntry, error) {
 	return out, nil
 }
 
-// write puts our lease in place of the revision; 0 is for none.
+// write replaces the revision over of our lease; 0 means none.
 func (l *Lease) write(ctx context.Context, over uint64) error {
 	value, err := json.Marshal(l.held)
 	if err != nil {
@@ -400,9 +392,9 @@ func readHolder(e jetstream.KeyValueEntry) (holder, error) {
 	return h, err
 }
 
-// Run renews the lease until ctx ends. It returns ErrLeaseLost when another
-// process has it: the fence is shut then, and everything must stop. Without a connection
-// it keeps trying; nothing can be read from a stream meanwhile either.
+// Run renews the lease until ctx ends. It returns ErrLeaseLost when another process has the lease.
+// Then the fence is shut and everything must stop. Without a connection it retries; meanwhile the
+// process can read no stream either.
 func (l *Lease) Run(ctx context.Context) error {
 	tick := time.NewTicker(leaseRenew)
 	defer tick.Stop()
@@ -418,7 +410,9 @@ func (l *Lease) Run(ctx context.Context) error {
 			return err
 		}
 		if err == nil {
-			l.touch(ctx, false)
+			l.mu.Lock()
+			l.touchOwner(ctx, false)
+			l.mu.Unlock()
 		}
 		if err != nil && ctx.Err() == nil {
 			l.log.Warn("renew the lease failed, trying again", zap.Error(err))
@@ -426,8 +420,8 @@ func (l *Lease) Run(ctx context.Context) error {
 	}
 }
 
-// Renew renews it once, before Run: for a start that takes long. The error is
-// edda.Permanent when another process has it now.
+// Renew renews the lease once, during a long start before Run. The error is edda.Permanent if
+// another process has the lease.
 func (l *Lease) Renew(ctx context.Context) error {
 	err := l.renew(ctx)
 	if errors.Is(err, ErrLeaseLost) {
@@ -436,17 +430,16 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return err
 }
 
-// renew is not cut short by the end of ctx, or only after a moment: a write of
-// unknown fate would leave us without our revision. But a stop does not wait for
-// a server that says nothing; the lease then runs out by itself.
+// renew continues for leaseStop after ctx has ended, because after a write with unknown outcome we
+// would not know our revision. It does not wait longer for a server that does not answer; the lease
+// then expires.
 func (l *Lease) renew(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.renewed(ctx)
+	return l.renewLocked(ctx)
 }
 
-// ask renews a lease whose fence is not open. All who come while one renewal is under way
-// share what came of it.
+// ask renews a lease whose fence is closed. Concurrent callers share one renewal.
 func (l *Lease) ask(ctx context.Context) error {
 	came := time.Now()
 	l.mu.Lock()
@@ -455,7 +448,7 @@ func (l *Lease) ask(ctx context.Context) error {
 		return nil
 	}
 	if l.lost == nil && !l.tried.After(came) {
-		_ = l.renewed(ctx) // failed says what came of it
+		_ = l.renewLocked(ctx) // the result is in failed
 	}
 	switch {
 	case l.lost != nil:
@@ -466,8 +459,8 @@ func (l *Lease) ask(ctx context.Context) error {
 	return nil
 }
 
-// renewed renews it, and notes what came of that. Its caller holds l.mu.
-func (l *Lease) renewed(ctx context.Context) error {
+// renewLocked renews the lease and records the result. The caller holds l.mu.
+func (l *Lease) renewLocked(ctx context.Context) error {
 	if l.lost != nil {
 		return l.lost
 	}
@@ -479,7 +472,7 @@ func (l *Lease) renewed(ctx context.Context) error {
 	return err
 }
 
-// lose shuts the fence for good. Its caller holds l.mu.
+// lose closes the fence for good. The caller holds l.mu.
 func (l *Lease) lose(why error) {
 	l.fence.shut()
 	l.lost = why
@@ -488,7 +481,7 @@ func (l *Lease) lose(why error) {
 
 func (l *Lease) attempt(ctx context.Context) error {
 	if !l.fence.Open() && l.js.Conn().Status() != nats.CONNECTED {
-		return nats.ErrDisconnected // who asks need not wait to hear that
+		return nats.ErrDisconnected // without a wait for the server
 	}
 	ended := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseRenew)
@@ -498,7 +491,7 @@ func (l *Lease) attempt(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	if !overtaken(err) { // the bucket may be gone with the server's memory
+	if !overtaken(err) { // the server may have lost a bucket in memory
 		kv, errOpen := openBucket(ctx, l.js, l.bucket)
 		if errOpen != nil {
 			return errors.Join(err, errOpen)
@@ -508,8 +501,8 @@ func (l *Lease) attempt(ctx context.Context) error {
 	return l.recover(ctx)
 }
 
-// recover finds out why a renewal was refused: an ack that was lost, a lease
-// that ran out while the server was away, or another process.
+// recover finds out why a renewal failed: a lost ack, a lease that expired while the server was
+// away, or another process.
 func (l *Lease) recover(ctx context.Context) error {
 	e, err := l.kv.Get(ctx, l.held.key())
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -525,7 +518,7 @@ func (l *Lease) recover(ctx context.Context) error {
 	return l.write(ctx, e.Revision())
 }
 
-// reacquire takes the lease again after it ran out, as if for the first time.
+// reacquire acquires an expired lease again.
 func (l *Lease) reacquire(ctx context.Context) error {
 	l.held.Held = false
 	if err := l.write(ctx, 0); err != nil {
@@ -534,7 +527,7 @@ func (l *Lease) reacquire(ctx context.Context) error {
 	}
 	err := l.contend(ctx)
 	if err == nil {
-		err = l.claimTenants(ctx, l.held.Tenants) // another may have come and gone meanwhile
+		err = l.claimTenants(ctx, l.held.Tenants) // another process may have run meanwhile
 	}
 	if errors.Is(err, edda.Permanent) {
 		l.withdraw(ctx)
@@ -543,8 +536,7 @@ func (l *Lease) reacquire(ctx context.Context) error {
 	return err
 }
 
-// Release gives the lease back, so that the next process need not wait. Run must
-// have returned.
+// Release gives up the lease, so that the next process need not wait. Run must have returned.
 func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -555,8 +547,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	return l.release(ctx)
 }
 
-// errReleased is what is told once the lease was given back.
-var errReleased = errors.New("the lease was given back")
+// errReleased is the error after Release.
+var errReleased = errors.New("the lease was released")
 
 func (l *Lease) release(ctx context.Context) error {
 	err := l.kv.Delete(ctx, l.held.key(), jetstream.LastRevision(l.revision))
@@ -566,7 +558,7 @@ func (l *Lease) release(ctx context.Context) error {
 	return nil
 }
 
-// withdraw takes a wish back; what remains runs out by itself.
+// withdraw deletes our request. If that fails, the request expires.
 func (l *Lease) withdraw(ctx context.Context) {
 	if err := l.release(ctx); err != nil {
 		l.log.Warn("withdraw from the lease failed", zap.Error(err))

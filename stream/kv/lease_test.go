@@ -10,11 +10,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
-// lease asks for one in memory: the server's file storage takes the age of
-// messages from a clock outside of the bubble.
+// lease returns options for a lease in memory, because the server's file storage computes the age
+// of messages by a clock outside the bubble.
 func lease(store, host, process string, tenants ...string) LeaseOptions {
 	return LeaseOptions{Store: store, Host: host, Process: process, Tenants: tenants, Memory: true, AdoptEmpty: true}
 }
@@ -22,10 +23,10 @@ func lease(store, host, process string, tenants ...string) LeaseOptions {
 // hold acquires a lease and renews it; the function stops that and returns what
 // Run returned.
 func (w *world) hold(ctx context.Context, o LeaseOptions) (*Lease, func() error) {
-	w.t.Helper()
-	l, err := AcquireLease(ctx, w.js, o)
+	w.T.Helper()
+	l, err := AcquireLease(ctx, w.JS, o)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -49,8 +50,8 @@ func TestASecondProcessIsRefused(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				l, stop := w.hold(ctx, lease("s1", "h1", "p1"))
 				time.Sleep(10 * time.Minute)
-				_, err := AcquireLease(ctx, w.js, test.o)
-				wantError(t, err, edda.Permanent, test.says)
+				_, err := AcquireLease(ctx, w.JS, test.o)
+				testkit.WantError(t, err, edda.Permanent, test.says)
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
@@ -70,13 +71,13 @@ func TestALeaseMovesToOtherTenants(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		first, stopFirst := w.hold(ctx, lease("s1", "h1", "p1", "acme"))
 		_, stopSecond := w.hold(ctx, lease("s2", "h2", "p2", "beta"))
-		wantError(t, first.Move(ctx, wire.Tenants{"acme", "be*"}), edda.Permanent, "store s2 on host h2")
+		testkit.WantError(t, first.Move(ctx, wire.Tenants{"acme", "be*"}), edda.Permanent, "store s2 on host h2")
 		if err := first.Move(ctx, wire.Tenants{"gamma"}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(leaseTTL * 2) // renewed as it is now
-		_, err := AcquireLease(ctx, w.js, lease("s3", "h3", "p3", "gamma"))
-		wantError(t, err, edda.Permanent, "store s1 on host h1")
+		time.Sleep(leaseTTL * 2) // the renewals keep the new tenants
+		_, err := AcquireLease(ctx, w.JS, lease("s3", "h3", "p3", "gamma"))
+		testkit.WantError(t, err, edda.Permanent, "store s1 on host h1")
 		_, stopThird := w.hold(ctx, lease("s3", "h3", "p3", "acme")) // it was given up
 		for _, stop := range []func() error{stopFirst, stopSecond, stopThird} {
 			if err := stop(); err != nil {
@@ -86,14 +87,14 @@ func TestALeaseMovesToOtherTenants(t *testing.T) {
 	})
 }
 
-// worker asks for the lease of an effect worker.
+// worker returns options for the lease of an effect worker.
 func worker(store, host string, shared bool, effects ...string) LeaseOptions {
 	o := lease(store, host, store+"-"+host)
 	o.Worker = &WorkerLease{Effects: effects, Shared: shared}
 	return o
 }
 
-func TestWorkersThatDoNotShareTheirLedgerAreRefused(t *testing.T) {
+func TestWorkersWithoutASharedLedgerAreRefused(t *testing.T) {
 	acme := worker("s2", "h2", false, "pay")
 	acme.Tenants = wire.Tenants{"acme"}
 	tests := map[string]struct {
@@ -116,8 +117,8 @@ func TestWorkersThatDoNotShareTheirLedgerAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				first, stop := w.hold(ctx, test.first)
-				time.Sleep(2*leaseTTL + leaseRenew/2) // at no instant at which the first renews, as "a restart" ends it
-				second, err := AcquireLease(ctx, w.js, test.second)
+				time.Sleep(2*leaseTTL + leaseRenew/2) // not at a renewal of the first, because "a restart" ends it
+				second, err := AcquireLease(ctx, w.JS, test.second)
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
@@ -127,14 +128,14 @@ func TestWorkersThatDoNotShareTheirLedgerAreRefused(t *testing.T) {
 					}
 					return
 				}
-				wantError(t, err, edda.Permanent, test.says...)
+				testkit.WantError(t, err, edda.Permanent, test.says...)
 				if second != nil {
 					t.Error("it has a lease all the same")
 				}
 				if err := first.Release(ctx); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := AcquireLease(ctx, w.js, test.second); err != nil { // at once
+				if _, err := AcquireLease(ctx, w.JS, test.second); err != nil { // at once
 					t.Error(err)
 				}
 			})
@@ -146,14 +147,14 @@ func TestAWorkersLeaseMovesToOtherEffects(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		first, stopFirst := w.hold(ctx, worker("s1", "h1", false, "pay"))
 		_, stopSecond := w.hold(ctx, worker("s2", "h2", false, "ship"))
-		wantError(t, first.Move(ctx, nil, "pay", "ship"), edda.Permanent, "store s2 on host h2", "effects.ledger")
-		_, err := AcquireLease(ctx, w.js, worker("s3", "h3", false, "pay")) // it kept what it had
-		wantError(t, err, edda.Permanent, "store s1")
+		testkit.WantError(t, first.Move(ctx, nil, "pay", "ship"), edda.Permanent, "store s2 on host h2", "effects.ledger")
+		_, err := AcquireLease(ctx, w.JS, worker("s3", "h3", false, "pay")) // it kept what it had
+		testkit.WantError(t, err, edda.Permanent, "store s1")
 		if err := first.Move(ctx, nil, "mail"); err != nil {
 			t.Fatal(err)
 		}
-		_, err = AcquireLease(ctx, w.js, worker("s3", "h3", true, "mail"))
-		wantError(t, err, edda.Permanent, "store s1")
+		_, err = AcquireLease(ctx, w.JS, worker("s3", "h3", true, "mail"))
+		testkit.WantError(t, err, edda.Permanent, "store s1")
 		_, stopThird := w.hold(ctx, worker("s3", "h3", false, "pay"))
 		for _, stop := range []func() error{stopFirst, stopSecond, stopThird} {
 			if err := stop(); err != nil {
@@ -163,10 +164,10 @@ func TestAWorkersLeaseMovesToOtherEffects(t *testing.T) {
 	})
 }
 
-func TestALeaseRunsOut(t *testing.T) {
+func TestALeaseExpires(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.hold(ctx, lease("s1", "h1", "p1"))
-		if err := stop(); err != nil { // the process vanishes
+		if err := stop(); err != nil { // without a release
 			t.Error(err)
 		}
 		time.Sleep(leaseTTL + leaseRenew)
@@ -177,7 +178,7 @@ func TestALeaseRunsOut(t *testing.T) {
 	})
 }
 
-func TestARestartTakesItsLeaseOver(t *testing.T) {
+func TestARestartTakesOverItsLease(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stopOld := w.hold(ctx, lease("s1", "h1", "p1"))
 		_, stop := w.hold(ctx, lease("s1", "h1", "p2"))
@@ -191,13 +192,13 @@ func TestARestartTakesItsLeaseOver(t *testing.T) {
 	})
 }
 
-func TestDifferentTenantsMayHaveDifferentProcesses(t *testing.T) {
+func TestProcessesForDifferentTenantsRunTogether(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop1 := w.hold(ctx, lease("s1", "h", "p1", "acme", "eu-*"))
 		_, stop2 := w.hold(ctx, lease("s2", "h", "p2", "beta", "us-*"))
 		for _, tenants := range [][]string{{"acme"}, {"eu-1"}, {"e*"}, {"*-x"}, nil} {
-			_, err := AcquireLease(ctx, w.js, lease("s3", "h", "p3", tenants...))
-			wantError(t, err, edda.Permanent, "serves these tenants")
+			_, err := AcquireLease(ctx, w.JS, lease("s3", "h", "p3", tenants...))
+			testkit.WantError(t, err, edda.Permanent, "serves these tenants")
 		}
 		time.Sleep(time.Minute)
 		for _, stop := range []func() error{stop1, stop2} {
@@ -208,18 +209,10 @@ func TestDifferentTenantsMayHaveDifferentProcesses(t *testing.T) {
 	})
 }
 
-// This one keeps its bucket in a file, and so runs outside of a bubble.
-func TestOfSeveralAtOnceOneGetsTheLease(t *testing.T) {
-	server, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	nc, js, err := Connect(Connection{Server: server.Server()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+// TestOneOfSeveralConcurrentRequestsGetsTheLease: outside a bubble, because its bucket is in a
+// file.
+func TestOneOfSeveralConcurrentRequestsGetsTheLease(t *testing.T) {
+	js := serve(t, EmbeddedOptions{})
 	results := make(chan error, 4)
 	for _, store := range []string{"s1", "s2", "s3", "s4"} {
 		go func() {
@@ -234,7 +227,7 @@ func TestOfSeveralAtOnceOneGetsTheLease(t *testing.T) {
 		if err := <-results; err == nil {
 			won++
 		} else {
-			wantError(t, err, edda.Permanent)
+			testkit.WantError(t, err, edda.Permanent)
 		}
 	}
 	if won != 1 {
@@ -242,20 +235,11 @@ func TestOfSeveralAtOnceOneGetsTheLease(t *testing.T) {
 	}
 }
 
-// TestALeaseIsSeenWhileItIsRenewed runs outside of a bubble, as fast as it can.
-func TestALeaseIsSeenWhileItIsRenewed(t *testing.T) {
+// TestALeaseIsFoundDuringRenewals: outside a bubble, as fast as possible.
+func TestALeaseIsFoundDuringRenewals(t *testing.T) {
 	for name, memory := range map[string]bool{"in memory": true, "in a file": false} {
 		t.Run(name, func(t *testing.T) {
-			server, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: t.TempDir()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer server.Close()
-			nc, js, err := Connect(Connection{Server: server.Server()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
+			js := serve(t, EmbeddedOptions{})
 			o := lease("s1", "h1", "p1")
 			o.Memory = memory
 			l, err := AcquireLease(t.Context(), js, o)
@@ -265,13 +249,13 @@ func TestALeaseIsSeenWhileItIsRenewed(t *testing.T) {
 			defer renewing(t, l)()
 			for range 200 {
 				_, err := AcquireLease(t.Context(), js, lease("s2", "h2", "p2"))
-				wantError(t, err, edda.Permanent, "store s1 on host h1")
+				testkit.WantError(t, err, edda.Permanent, "store s1 on host h1")
 			}
 		})
 	}
 }
 
-// renewing renews the lease without a pause, until the function is called.
+// renewing renews the lease without a pause until stop.
 func renewing(t *testing.T, l *Lease) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -290,11 +274,11 @@ func renewing(t *testing.T, l *Lease) (stop func()) {
 	}
 }
 
-// TestALeaseRanOutWhileTheProcessStarted: it waits for streams, and another
-// process was let in.
-func TestALeaseRanOutWhileTheProcessStarted(t *testing.T) {
+// TestRenewKeepsTheLeaseDuringAStart: it expired while the process waited for streams, and another
+// process was admitted.
+func TestRenewKeepsTheLeaseDuringAStart(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		l, err := AcquireLease(ctx, w.js, lease("s1", "h1", "p1"))
+		l, err := AcquireLease(ctx, w.JS, lease("s1", "h1", "p1"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,25 +288,25 @@ func TestALeaseRanOutWhileTheProcessStarted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err = AcquireLease(ctx, w.js, lease("s2", "h2", "p2"))
-		wantError(t, err, edda.Permanent, "store s1")
+		_, err = AcquireLease(ctx, w.JS, lease("s2", "h2", "p2"))
+		testkit.WantError(t, err, edda.Permanent, "store s1")
 		time.Sleep(leaseTTL + leaseRenew)
-		if _, err := AcquireLease(ctx, w.js, lease("s2", "h2", "p2")); err != nil {
+		if _, err := AcquireLease(ctx, w.JS, lease("s2", "h2", "p2")); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, l.Renew(ctx), edda.Permanent, "taken over")
+		testkit.WantError(t, l.Renew(ctx), edda.Permanent, "taken over")
 	})
 }
 
-func TestALeaseSurvivesTheServersAbsence(t *testing.T) {
+func TestALeaseSurvivesAnOutage(t *testing.T) {
 	for name, away := range map[string]time.Duration{"short": leaseRenew, "beyond its time": 4 * leaseTTL} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				_, stop := w.hold(ctx, lease("s1", "h1", "p1"))
-				w.restart(func() { time.Sleep(away) })
+				w.Restart(func() { time.Sleep(away) })
 				time.Sleep(2 * leaseTTL)
-				_, err := AcquireLease(ctx, w.js, lease("s2", "h2", "p2"))
-				wantError(t, err, edda.Permanent, "s1")
+				_, err := AcquireLease(ctx, w.JS, lease("s2", "h2", "p2"))
+				testkit.WantError(t, err, edda.Permanent, "s1")
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
@@ -331,18 +315,18 @@ func TestALeaseSurvivesTheServersAbsence(t *testing.T) {
 	}
 }
 
-func TestALeaseThatAnotherTookIsLost(t *testing.T) {
+func TestRunEndsWhenAnotherProcessHasTheLease(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.hold(ctx, lease("s1", "h1", "p1"))
-		kv, err := w.js.KeyValue(ctx, LeaseBucket)
+		kv, err := w.JS.KeyValue(ctx, LeaseBucket)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// It ran out while we were not looking, and another was faster.
+		// The lease expired unnoticed, and another process acquired it.
 		if err := kv.Purge(ctx, "s1"); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 			t.Fatal(err)
 		}
-		if _, err := AcquireLease(ctx, w.js, lease("s2", "h2", "p2")); err != nil {
+		if _, err := AcquireLease(ctx, w.JS, lease("s2", "h2", "p2")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * leaseRenew)

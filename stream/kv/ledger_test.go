@@ -4,27 +4,34 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"pgregory.net/rapid"
 
 	"edda"
 	"edda/effects"
+	"edda/effects/ledgertest"
+	"edda/internal/testkit"
+	"edda/stream/wire"
 )
 
-// ledgerOf opens the ledger as one worker does.
+// ledgerOf opens the ledger of a worker.
 func (w *world) ledgerOf(home, run string) *Ledger {
-	w.t.Helper()
-	l, err := OpenLedger(w.t.Context(), w.js, LedgerOptions{Home: home, Run: run})
+	w.T.Helper()
+	l, err := OpenLedger(w.T.Context(), w.JS, LedgerOptions{Home: home, Run: run})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return l
 }
 
-// command1 is what the tests claim.
+// command1 returns the entry that the tests claim.
 func command1() effects.Entry {
 	return effects.Entry{Claim: edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Claimed: time.Now().UTC()}}
 }
@@ -35,16 +42,6 @@ func finished(e effects.Entry, result string) effects.Entry {
 	return e
 }
 
-func must[T any](t *testing.T) func(v T, err error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 func wantTaken(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, effects.ErrTaken) {
@@ -52,10 +49,10 @@ func wantTaken(t *testing.T, what string, err error) {
 	}
 }
 
-// find is what a ledger knows of command1.
+// find returns the entry of command1.
 func find(t *testing.T, l *Ledger) effects.Entry {
 	t.Helper()
-	return must[effects.Entry](t)(l.Find(context.Background(), "acme", "c1"))
+	return testkit.Must[effects.Entry](t)(l.Find(context.Background(), "acme", "c1"))
 }
 
 func TestOneOfTwoWorkersGetsTheClaim(t *testing.T) {
@@ -64,8 +61,8 @@ func TestOneOfTwoWorkersGetsTheClaim(t *testing.T) {
 		if e := find(t, a); e.Found || e.Held {
 			t.Errorf("a new command is %+v", e)
 		}
-		mine := must[effects.Entry](t)(a.Claim(ctx, command1()))
-		_, err := b.Claim(ctx, command1()) // it had looked before
+		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
+		_, err := b.Claim(ctx, command1()) // with an entry read before
 		wantTaken(t, "the second claim", err)
 		wantTaken(t, "a result without a claim", b.Finish(ctx, finished(command1(), `1`)))
 		e := find(t, b)
@@ -91,24 +88,24 @@ func TestOneOfTwoWorkersGetsTheClaim(t *testing.T) {
 	})
 }
 
-// awaited is how long Await takes, and what it gives.
+// awaited returns the result and the duration of Await.
 func awaited(ctx context.Context, t *testing.T, l *Ledger, e effects.Entry) (effects.Entry, time.Duration) {
 	t.Helper()
 	from := time.Now()
-	e = must[effects.Entry](t)(l.Await(ctx, e))
+	e = testkit.Must[effects.Entry](t)(l.Await(ctx, e))
 	return e, time.Since(from)
 }
 
-func TestAClaimLapsesWhenItIsNotRenewedForALease(t *testing.T) {
+func TestAClaimExpiresWithoutRenewals(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		mine := must[effects.Entry](t)(a.Claim(ctx, command1()))
-		time.Sleep(a.Lease() - time.Second) // what was before it looked counts for nothing
+		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
+		time.Sleep(a.Lease() - time.Second) // Await starts a new wait
 		e, took := awaited(ctx, t, b, find(t, b))
 		if e.Held || took < b.Lease() || took > b.Lease()*5/4 {
 			t.Errorf("after %v it is %+v", took, e)
 		}
-		theirs := must[effects.Entry](t)(b.Claim(ctx, e))
+		theirs := testkit.Must[effects.Entry](t)(b.Claim(ctx, e))
 		_, err := a.Renew(ctx, mine)
 		wantTaken(t, "the renewal of who was frozen", err)
 		wantTaken(t, "the result of who was frozen", a.Finish(ctx, finished(mine, `1`)))
@@ -119,10 +116,10 @@ func TestAClaimLapsesWhenItIsNotRenewedForALease(t *testing.T) {
 	})
 }
 
-func TestARenewedClaimDoesNotLapse(t *testing.T) {
+func TestARenewedClaimDoesNotExpire(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		mine := must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
 		var ended time.Time
 		go func() {
 			for range 30 {
@@ -139,10 +136,10 @@ func TestARenewedClaimDoesNotLapse(t *testing.T) {
 	})
 }
 
-func TestAReleasedClaimIsNotWaitedFor(t *testing.T) {
+func TestAwaitEndsWithARelease(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		mine := must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
 		held := find(t, b)
 		if err := a.Release(ctx, mine); err != nil {
 			t.Fatal(err)
@@ -154,11 +151,11 @@ func TestAReleasedClaimIsNotWaitedFor(t *testing.T) {
 		if !e.Found || e.Held {
 			t.Errorf("it is %+v", e)
 		}
-		must[effects.Entry](t)(b.Claim(ctx, e))
+		testkit.Must[effects.Entry](t)(b.Claim(ctx, e))
 	})
 }
 
-func TestAnEarlierRunOnTheSameStoreIsNotWaitedFor(t *testing.T) {
+func TestAClaimOfAnEarlierRunIsNotHeld(t *testing.T) {
 	tests := map[string]struct {
 		home, run string
 		held      bool
@@ -170,7 +167,7 @@ func TestAnEarlierRunOnTheSameStoreIsNotWaitedFor(t *testing.T) {
 		"a worker without a home": {"", "r2", true},
 	}
 	bubble(t, func(ctx context.Context, w *world) {
-		must[effects.Entry](t)(w.ledgerOf("s1", "r1").Claim(ctx, command1()))
+		testkit.Must[effects.Entry](t)(w.ledgerOf("s1", "r1").Claim(ctx, command1()))
 		for name, test := range tests {
 			if e := find(t, w.ledgerOf(test.home, test.run)); e.Held != test.held {
 				t.Errorf("%s: held is %v", name, e.Held)
@@ -179,10 +176,10 @@ func TestAnEarlierRunOnTheSameStoreIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-func TestWaitingEndsWithItsContext(t *testing.T) {
+func TestAwaitEndsWithItsContext(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		must[effects.Entry](t)(a.Claim(ctx, command1()))
+		testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
 		short, cancel := context.WithTimeout(ctx, time.Second/2)
 		defer cancel()
 		e, err := b.Await(short, find(t, b))
@@ -192,13 +189,13 @@ func TestWaitingEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestTheLongerLeaseCounts(t *testing.T) {
+func TestAwaitWaitsForTheLongerLease(t *testing.T) {
 	for name, leases := range map[string][2]time.Duration{"the holder's": {time.Minute, time.Second}, "that of who waits": {time.Second, time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
-				a := must[*Ledger](t)(OpenLedger(ctx, w.js, LedgerOptions{Lease: leases[0]}))
-				b := must[*Ledger](t)(OpenLedger(ctx, w.js, LedgerOptions{Lease: leases[1]}))
-				must[effects.Entry](t)(a.Claim(ctx, command1()))
+				a := testkit.Must[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Lease: leases[0]}))
+				b := testkit.Must[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Lease: leases[1]}))
+				testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
 				if e, took := awaited(ctx, t, b, find(t, b)); e.Held || took < time.Minute || took > 70*time.Second {
 					t.Errorf("after %v it is %+v", took, e)
 				}
@@ -207,23 +204,23 @@ func TestTheLongerLeaseCounts(t *testing.T) {
 	}
 }
 
-func TestWaitingFailsWhereTheLedgerCannotBeRead(t *testing.T) {
+func TestAwaitFailsIfTheRecordCannotBeRead(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		must[effects.Entry](t)(a.Claim(ctx, command1()))
+		testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
 		held := find(t, b)
 		if _, err := b.kv.PutString(ctx, ledgerKey("acme", "c1"), "x"); err != nil {
 			t.Fatal(err)
 		}
 		e, err := b.Await(ctx, held)
-		wantError(t, err, edda.Permanent, "acme.c1")
+		testkit.WantError(t, err, edda.Permanent, "acme.c1")
 		if !e.Held {
 			t.Errorf("it is %+v", e)
 		}
 	})
 }
 
-// former is a store from before the ledger was shared.
+// former is a store of the time before the ledger was shared.
 type former map[string]edda.Claim
 
 func (f former) Claim(tenant, id string) (edda.Claim, bool, error) {
@@ -231,39 +228,39 @@ func (f former) Claim(tenant, id string) (edda.Claim, bool, error) {
 	return claim, found, nil
 }
 
-func TestClaimsOfALedgerThatWasNotSharedCount(t *testing.T) {
+func TestClaimsOfTheFormerLedgerCount(t *testing.T) {
 	begun := edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Owner: "r0"}
 	ended := edda.Claim{Tenant: "acme", CommandID: "c2", Effect: "pay", Owner: "r0", Done: true, Outcome: edda.Succeeded, Result: json.RawMessage(`5`)}
 	bubble(t, func(ctx context.Context, w *world) {
-		l := must[*Ledger](t)(OpenLedger(ctx, w.js, LedgerOptions{Former: former{"acme c1": begun, "acme c2": ended}}))
+		l := testkit.Must[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Former: former{"acme c1": begun, "acme c2": ended}}))
 		e := find(t, l)
 		if !e.Found || e.Held || e.Claim.Done {
 			t.Errorf("what was begun is %+v", e)
 		}
-		mine := must[effects.Entry](t)(l.Claim(ctx, e))
+		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, e))
 		if e := find(t, w.ledgerOf("s2", "r1")); !e.Held {
 			t.Errorf("for others it is %+v", e)
 		}
 		if err := l.Finish(ctx, finished(mine, `6`)); err != nil {
 			t.Error(err)
 		}
-		if e := find(t, l); string(e.Claim.Result) != `6` { // the bucket goes first
+		if e := find(t, l); string(e.Claim.Result) != `6` { // the bucket overrides it
 			t.Errorf("it is %+v", e)
 		}
-		if e := must[effects.Entry](t)(l.Find(ctx, "acme", "c2")); !e.Claim.Done || string(e.Claim.Result) != `5` {
+		if e := testkit.Must[effects.Entry](t)(l.Find(ctx, "acme", "c2")); !e.Claim.Done || string(e.Claim.Result) != `5` {
 			t.Errorf("what was done is %+v", e)
 		}
-		if e := must[effects.Entry](t)(l.Find(ctx, "acme", "c3")); e.Found {
+		if e := testkit.Must[effects.Entry](t)(l.Find(ctx, "acme", "c3")); e.Found {
 			t.Errorf("what was not is %+v", e)
 		}
 	})
 }
 
-// An operator who deletes an entry wants its command to be called again.
+// TestADeletedEntryIsNotFound: an operator deletes an entry to have its command called again.
 func TestADeletedEntryIsNotFound(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a := w.ledgerOf("s1", "r1")
-		mine := must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
 		if err := a.kv.Delete(ctx, ledgerKey("acme", "c1")); err != nil {
 			t.Fatal(err)
 		}
@@ -279,10 +276,10 @@ func TestADeletedEntryIsNotFound(t *testing.T) {
 	})
 }
 
-func TestEntriesAreForgottenAfterTheRetention(t *testing.T) {
+func TestEntriesExpireAfterTheRetention(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		l := must[*Ledger](t)(OpenLedger(ctx, w.js, LedgerOptions{Retention: 2 * time.Hour, Memory: true}))
-		mine := must[effects.Entry](t)(l.Claim(ctx, command1()))
+		l := testkit.Must[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Retention: 2 * time.Hour, Memory: true}))
+		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
 		time.Sleep(time.Hour)
 		if err := l.Finish(ctx, finished(mine, `1`)); err != nil {
 			t.Fatal(err)
@@ -295,15 +292,15 @@ func TestEntriesAreForgottenAfterTheRetention(t *testing.T) {
 		if e := find(t, l); e.Found {
 			t.Errorf("it is %+v", e)
 		}
-		must[effects.Entry](t)(l.Claim(ctx, command1()))
+		testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
 	})
 }
 
 func TestAResultOfTheLargestSizeFits(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
-		mine := must[effects.Entry](t)(l.Claim(ctx, command1()))
-		result := `"` + strings.Repeat("<&>", 256<<10/3) + `"` // six bytes each, where they are escaped
+		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
+		result := `"` + strings.Repeat("<&>", 256<<10/3) + `"` // six bytes each if they were escaped
 		if err := l.Finish(ctx, finished(mine, result)); err != nil {
 			t.Fatal(err)
 		}
@@ -313,7 +310,7 @@ func TestAResultOfTheLargestSizeFits(t *testing.T) {
 	})
 }
 
-func TestAnEntryThatIsNoRecordIsNotCalled(t *testing.T) {
+func TestAnUnreadableEntryIsNeverClaimed(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		for _, value := range []string{"", "{", `{"tenant":"beta","command_id":"c1"}`} {
@@ -321,14 +318,14 @@ func TestAnEntryThatIsNoRecordIsNotCalled(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := l.Find(ctx, "acme", "c1")
-			wantError(t, err, edda.Permanent, "acme.c1", LedgerBucket)
+			testkit.WantError(t, err, edda.Permanent, "acme.c1", LedgerBucket)
 			_, err = l.Claim(ctx, command1())
 			wantTaken(t, "a claim of "+value, err)
 		}
 	})
 }
 
-func TestTheBucketIsMadeAdoptedOrRefused(t *testing.T) {
+func TestTheBucketIsCreatedAdoptedOrRefused(t *testing.T) {
 	tests := map[string]struct {
 		change func(*jetstream.StreamConfig)
 		says   []string // none: it is adopted
@@ -346,7 +343,7 @@ func TestTheBucketIsMadeAdoptedOrRefused(t *testing.T) {
 		"small values":       {func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 }, []string{"1000 bytes", "--max-msg-size"}},
 		"without acks":       {func(c *jetstream.StreamConfig) { c.NoAck = true }, []string{"acks"}},
 	}
-	for name, test := range tests { // one server each: a stream made again at once may have old messages
+	for name, test := range tests { // one server each, because a stream recreated at once may have old messages
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				var o LedgerOptions
@@ -355,28 +352,28 @@ func TestTheBucketIsMadeAdoptedOrRefused(t *testing.T) {
 				}
 				cfg := o.bucket()
 				test.change(&cfg)
-				must[jetstream.Stream](t)(w.js.CreateStream(ctx, cfg))
-				l, err := OpenLedger(ctx, w.js, LedgerOptions{})
+				testkit.Must[jetstream.Stream](t)(w.JS.CreateStream(ctx, cfg))
+				l, err := OpenLedger(ctx, w.JS, LedgerOptions{})
 				if len(test.says) > 0 {
-					wantError(t, err, edda.Permanent, append(test.says, LedgerBucket)...)
+					testkit.WantError(t, err, edda.Permanent, append(test.says, LedgerBucket)...)
 					return
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
-				mine := must[effects.Entry](t)(l.Claim(ctx, command1()))
-				must[effects.Entry](t)(l.Renew(ctx, mine))
+				mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
+				testkit.Must[effects.Entry](t)(l.Renew(ctx, mine))
 			})
 		})
 	}
 }
 
-func TestTheLedgerSaysHowDurableItIs(t *testing.T) {
+func TestDurabilityOfTheLedger(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if d := w.ledgerOf("", "").Durability(); !d.Created || d.Synced || d.Age != defaultRetention+retentionSlack || !strings.Contains(d.Note, "sync_interval") {
 			t.Errorf("made: %+v", d)
 		}
-		l := must[*Ledger](t)(OpenLedger(ctx, w.js, LedgerOptions{SyncAlways: true, Replicas: 3}))
+		l := testkit.Must[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{SyncAlways: true, Replicas: 3}))
 		if d := l.Durability(); d.Created || !d.Synced || !strings.Contains(d.Note, "1 replicas instead of 3") {
 			t.Errorf("adopted: %+v", d)
 		}
@@ -390,8 +387,88 @@ func TestWrongLedgerOptionsAreRefused(t *testing.T) {
 			"30m0s is": {Retention: 30 * time.Minute},
 			"10ms is":  {Lease: 10 * time.Millisecond},
 		} {
-			_, err := OpenLedger(ctx, w.js, o)
-			wantError(t, err, edda.Permanent, says)
+			_, err := OpenLedger(ctx, w.JS, o)
+			testkit.WantError(t, err, edda.Permanent, says)
+		}
+	})
+}
+
+// TestACheckOfTheBucketBeginsAfterTheCall: and concurrent callers share one.
+func TestACheckOfTheBucketBeginsAfterTheCall(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		l := w.ledgerOf("s1", "r1")
+		asked, err := w.NC.SubscribeSync("$JS.API.STREAM.INFO." + "KV_" + LedgerBucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() { _, _ = l.Since(ctx) })
+		}
+		all.Wait()
+		if n, _, err := asked.Pending(); err != nil || n == 0 || n > 32 {
+			t.Errorf("%d looks: %v", n, err)
+		}
+		if err := w.JS.DeleteStream(ctx, "KV_"+LedgerBucket); err != nil {
+			t.Fatal(err)
+		}
+		if since, err := l.Since(ctx); err == nil {
+			t.Errorf("an old look is believed: %v", since)
+		}
+	})
+}
+
+func TestLedgerIsALedger(t *testing.T) {
+	ledgertest.Run(t, func(t *testing.T, test func(*testing.T, ledgertest.Fixture)) {
+		bubble(t, func(ctx context.Context, w *world) {
+			runs := 0
+			next := func(home string) effects.Ledger {
+				runs++
+				return w.ledgerOf(home, fmt.Sprintf("r%d", runs))
+			}
+			test(w.T, ledgertest.Fixture{
+				Ledger: next("s0"),
+				Other:  func() effects.Ledger { return next(fmt.Sprintf("s%d", runs)) },
+				Again:  func() effects.Ledger { return next("s0") },
+				Silent: func(f func()) { w.Silence(ctx, "KV_"+LedgerBucket, f) },
+			})
+		})
+	})
+}
+
+func TestLedgerKeys(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	tests := []struct{ tenant, id, want string }{
+		{"acme", "0190f4c2-77aa-7000-8000-000000000001", "acme.0190f4c2-77aa-7000-8000-000000000001"},
+		{"", "c", "=.c"}, {"a.b", "c", "a=2Eb.c"}, {"a", "b.c", "a.b=2Ec"}, {"a=", "=", "a=3D.=3D"},
+		{"ä", "*>/\x00 ", "=C3=A4.=2A=3E=2F=00=20"},
+		{"acme", long, "acme." + ledgerHash(long)}, {long, long, ledgerHash(long) + "." + ledgerHash(long)},
+		{long, "c", ledgerHash(long) + "." + ledgerHash("c")},
+	}
+	for _, test := range tests {
+		if got := ledgerKey(test.tenant, test.id); got != test.want {
+			t.Errorf("%q, %q: %s, want %s", test.tenant, test.id, got, test.want)
+		}
+	}
+}
+
+func TestLedgerKeysAreValidAndDifferent(t *testing.T) {
+	valid := regexp.MustCompile(`^[-_=a-zA-Z0-9]+\.[-_=a-zA-Z0-9]+$`)
+	text := rapid.OneOf(
+		rapid.SampledFrom([]string{"", "=", "==", "=3D", "a.b", ".", "*", "%-", ledgerHash("a"), strings.Repeat("a", 250), strings.Repeat(".", 80)}),
+		rapid.StringOfN(rapid.RuneFrom([]rune("a=.3D-")), 0, 4, -1),
+		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 300), func(b []byte) string { return string(b) }),
+	)
+	rapid.Check(t, func(t *rapid.T) {
+		type command struct{ tenant, id string }
+		a := command{text.Draw(t, "tenant"), text.Draw(t, "id")}
+		b := command{text.Draw(t, "other tenant"), text.Draw(t, "other id")}
+		keyA, keyB := ledgerKey(a.tenant, a.id), ledgerKey(b.tenant, b.id)
+		if !valid.MatchString(keyA) || len(ledgerPrefix+keyA) > wire.MaxSubject {
+			t.Fatalf("%q of %+v", keyA, a)
+		}
+		if (keyA == keyB) != (a == b) {
+			t.Fatalf("%q is the key of %+v and %+v", keyA, a, b)
 		}
 	})
 }

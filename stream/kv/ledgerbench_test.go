@@ -11,8 +11,8 @@ import (
 	"edda"
 )
 
-// BenchmarkLedger brings commands from nothing to a result: a read and two
-// writes each, as many at once as a worker calls of one effect.
+// BenchmarkLedger takes commands from nothing to a result, with a read and two writes each and a
+// worker's concurrency.
 func BenchmarkLedger(b *testing.B) {
 	for _, syncs := range []bool{false, true} {
 		b.Run(fmt.Sprintf("sync=%v", syncs), func(b *testing.B) { benchmarkLedger(b, syncs) })
@@ -20,16 +20,7 @@ func BenchmarkLedger(b *testing.B) {
 }
 
 func benchmarkLedger(b *testing.B, syncs bool) {
-	server, err := StartEmbedded(b.Context(), EmbeddedOptions{Dir: b.TempDir(), SyncAlways: syncs})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer server.Close()
-	nc, js, err := Connect(Connection{Server: server.Server()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer nc.Close()
+	js := serve(b, EmbeddedOptions{SyncAlways: syncs})
 	l, err := OpenLedger(b.Context(), js, LedgerOptions{})
 	if err != nil {
 		b.Fatal(err)

@@ -2,6 +2,8 @@ package kv
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,26 +16,26 @@ import (
 )
 
 const (
-	// defaultRetention leaves a week for people to look at a command.
+	// defaultRetention gives operators a week to examine a command.
 	defaultRetention = 7 * 24 * time.Hour
-	// bucketDuplicates is the server's window for message ids, which the bucket does not use.
+	// bucketDuplicates is the server's duplicate window, which the bucket does not use.
 	bucketDuplicates = 30 * time.Second
-	// LedgerBucket is the KV bucket of the effect ledger that workers share.
+	// LedgerBucket is the KV bucket of the shared effect ledger.
 	LedgerBucket = "EDDA_LEDGER"
-	// minRetention leaves a claim the time to be seen: it must outlive the longest
-	// absence of whoever has the command's message.
+	// minRetention is longer than any redelivery of a command's message takes.
 	minRetention = time.Hour
-	// retentionSlack is how much longer than the retention the bucket keeps a
-	// claim: the worker asks its own clock whether a command is older than that.
+	// retentionSlack is how much longer the bucket keeps a claim. The worker compares a command's
+	// age with the retention by its own clock.
 	retentionSlack = time.Hour
-	// maxRecord is what a record may take: a result of 256 KiB, and its claim.
+	// maxRecord bounds a record: a result of 256 KiB and its claim.
 	maxRecord = 320 << 10
-	// checkShare of a lease is what a look at the bucket may take: a claim waits for it.
+	// checkShare is the share of a lease that a check of the bucket may take, because a claim waits
+	// for it.
 	checkShare = 3
 )
 
-// OpenLedger finds the bucket or makes it. An error that is edda.Permanent says
-// which setting stands against it, and what to do.
+// OpenLedger opens the bucket, and creates it if it is missing. An edda.Permanent error names the
+// wrong setting and says what to do.
 func OpenLedger(ctx context.Context, js jetstream.JetStream, o LedgerOptions) (*Ledger, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -52,9 +54,8 @@ func OpenLedger(ctx context.Context, js jetstream.JetStream, o LedgerOptions) (*
 	return &Ledger{js: js, kv: kv, o: o, durability: d, created: s.CachedInfo().Created, checking: make(chan struct{}, 1)}, nil
 }
 
-// bucket is the stream behind the bucket, as a KV client makes it, but for
-// direct reads: a replica that is behind would answer them, which costs a wait
-// where a command has just been taken or finished elsewhere.
+// bucket is the stream behind the bucket, as a KV client creates it but without direct reads. A
+// stale replica could answer those, which costs a wait after a claim or a result of another worker.
 func (o LedgerOptions) bucket() jetstream.StreamConfig {
 	cfg := jetstream.StreamConfig{
 		Name: "KV_" + LedgerBucket, Description: "edda: which effect commands were called, and what came of them",
@@ -68,7 +69,7 @@ func (o LedgerOptions) bucket() jetstream.StreamConfig {
 	return cfg
 }
 
-// spec is the bucket, and what an existing one must be.
+// spec is the wanted bucket, and what an existing one must satisfy.
 func (o LedgerOptions) spec(ctx context.Context, js jetstream.JetStream) Spec {
 	want := o.bucket()
 	return Spec{StreamConfig: want, SyncAlways: o.SyncAlways, Unfit: func(found jetstream.StreamConfig) error {
@@ -82,12 +83,12 @@ func (o LedgerOptions) spec(ctx context.Context, js jetstream.JetStream) Spec {
 	}}
 }
 
-// forgotKey marks a bucket that was made when commands had been taken before: of what was
-// sent before it was made, it may have forgotten claims.
+// forgotKey marks a bucket that was created after commands had been taken. It may lack claims of
+// commands that were sent before its creation.
 const forgotKey = "edda-forgot"
 
-// forgets is the mark of a bucket that is made now; nil where no worker ever took a command.
-// The consumers of effects are durable and outlive every worker, so they tell.
+// forgets returns the mark for a new bucket; nil if no worker ever took a command. The durable
+// consumers of effects outlive every worker, so they tell.
 func forgets(ctx context.Context, js jetstream.JetStream) (map[string]string, error) {
 	s, err := js.Stream(ctx, wire.WorkflowCommands)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -110,21 +111,21 @@ func forgets(ctx context.Context, js jetstream.JetStream) (map[string]string, er
 	return map[string]string{forgotKey: "commands sent before this bucket was made"}, nil
 }
 
-// Remake makes the bucket again where it is gone. What it held is forgotten, and Since says so.
+// Remake creates a missing bucket again. Its claims are lost, and Since reports that.
 func (l *Ledger) Remake(ctx context.Context) error {
 	_, _, err := Ensure(ctx, l.js, l.o.spec(ctx, l.js))
 	return err
 }
 
-// bucketCheck is one look at the bucket, for all who asked before it began.
+// bucketCheck is one check of the bucket, for all callers that came before it began.
 type bucketCheck struct {
-	done  chan struct{} // closed when there is an answer
+	done  chan struct{} // closed when the result is known
 	since time.Time
 	err   error
 }
 
-// Since is when the bucket was made, where it is in the place of another one. Callers that
-// come while a look is under way share the next one: a look must begin after they asked.
+// Since returns when the bucket was created, if it replaces another one. Callers that come during a
+// check share the next one, because a check must begin after the call.
 func (l *Ledger) Since(ctx context.Context) (time.Time, error) {
 	l.mu.Lock()
 	look, mine := l.next, l.next == nil
@@ -164,8 +165,8 @@ func (l *Ledger) checkBucket(ctx context.Context) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// compare lists what makes a bucket unfit: where it forgets a claim, its
-// command is called again.
+// compare lists what makes a bucket unusable. A bucket that drops a claim causes a second call of
+// its command.
 func (o LedgerOptions) compare(want, found jetstream.StreamConfig) []string {
 	var out []string
 	wrong := func(found, wanted any, advice string, args ...any) {
@@ -191,4 +192,53 @@ func (o LedgerOptions) compare(want, found jetstream.StreamConfig) []string {
 		wrong("it is sealed, a mirror, or without acks", "none of them", "give Edda a bucket of its own")
 	}
 	return out
+}
+
+const (
+	// ledgerPrefix is the subject prefix of the bucket's keys.
+	ledgerPrefix = "$KV." + LedgerBucket + "."
+	// maxLedgerKey keeps the subject of a key within MaxSubject.
+	maxLedgerKey = wire.MaxSubject - len(ledgerPrefix)
+	// ledgerEmpty stands for the empty string. ledgerShort begins the SHA-256 of a token that was
+	// too long. Neither can be an escape, because '=' is followed by two hex digits there.
+	ledgerEmpty = "="
+	ledgerShort = "=="
+)
+
+// ledgerKey returns the key of a command. It is injective and leaves plain text readable. It
+// shortens what is too long, the id first.
+func ledgerKey(tenant, commandID string) string {
+	t, id := ledgerToken(tenant), ledgerToken(commandID)
+	if len(t)+1+len(id) > maxLedgerKey {
+		id = ledgerHash(commandID)
+	}
+	if len(t)+1+len(id) > maxLedgerKey {
+		t = ledgerHash(tenant)
+	}
+	return t + "." + id
+}
+
+// ledgerToken escapes any bytes with the characters of a key, which are fewer than a subject's.
+func ledgerToken(s string) string {
+	if s == "" {
+		return ledgerEmpty
+	}
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		if plainByte(c) {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "=%02X", c)
+		}
+	}
+	return b.String()
+}
+
+func plainByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
+}
+
+func ledgerHash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return ledgerShort + base64.RawURLEncoding.EncodeToString(sum[:])
 }

@@ -12,17 +12,18 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/testkit"
 )
 
-// faultyKV stands between a worker and the bucket, where a network would.
+// faultyKV injects network faults between a worker and the bucket.
 type faultyKV struct {
 	jetstream.KeyValue
-	lost   int                     // so many next acks of writes do not come back
-	never  int                     // so many next writes do not even arrive
-	fails  error                   // what every write says
-	behind jetstream.KeyValueEntry // what the next read gives instead
+	lost   int                     // number of the next writes whose acks are lost
+	never  int                     // number of the next writes that are lost
+	fails  error                   // the error of every write
+	behind jetstream.KeyValueEntry // the answer to the next read
 	blank  bool                    // the next read finds nothing
-	writes int                     // that arrived and were taken
+	writes int                     // stored ones
 }
 
 func faulty(l *Ledger) *faultyKV {
@@ -71,14 +72,14 @@ func (f *faultyKV) write(do func() (uint64, error)) (uint64, error) {
 	return revision, nil
 }
 
-func TestAWriteWhoseAckWasLostIsOurs(t *testing.T) {
+func TestAWriteWithALostAckIsOurs(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		kv := faulty(l)
 		kv.lost, kv.behind = 1, nil
-		mine := must[effects.Entry](t)(l.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
 		kv.lost = 1
-		mine = must[effects.Entry](t)(l.Renew(ctx, mine))
+		mine = testkit.Must[effects.Entry](t)(l.Renew(ctx, mine))
 		kv.lost = 1
 		if err := l.Finish(ctx, finished(mine, `1`)); err != nil {
 			t.Fatal(err)
@@ -89,30 +90,29 @@ func TestAWriteWhoseAckWasLostIsOurs(t *testing.T) {
 	})
 }
 
-func TestAWriteThatDidNotArriveIsTriedAgain(t *testing.T) {
+func TestALostWriteIsRetried(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		faulty(l).never = 3
-		must[effects.Entry](t)(l.Claim(ctx, command1()))
+		testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
 		if e := find(t, l); !e.Held {
 			t.Errorf("it is %+v", e)
 		}
 	})
 }
 
-// A renewal whose ack never came was stored before the next one began. Were it
-// taken for it, the holder would count its lease from too late.
+// TestALostRenewalDoesNotPassForTheNext: otherwise the holder would count its lease from too late.
 func TestALostRenewalDoesNotPassForTheNext(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		kv := faulty(l)
-		mine := must[effects.Entry](t)(l.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
 		kv.lost = 1
 		old := json.RawMessage(nil)
-		if _, err := kv.write(func() (uint64, error) { // what an abandoned Renew leaves behind
-			e := must[jetstream.KeyValueEntry](t)(kv.KeyValue.Get(ctx, ledgerKey("acme", "c1")))
+		if _, err := kv.write(func() (uint64, error) { // as an abandoned Renew does
+			e := testkit.Must[jetstream.KeyValueEntry](t)(kv.KeyValue.Get(ctx, ledgerKey("acme", "c1")))
 			old = e.Value()
 			return kv.KeyValue.Update(ctx, e.Key(), old, e.Revision())
 		}); !errors.Is(err, nats.ErrTimeout) {
@@ -122,21 +122,21 @@ func TestALostRenewalDoesNotPassForTheNext(t *testing.T) {
 			t.Errorf("a renewal that was cut: %v", err)
 		}
 		before := find(t, l).Revision
-		renewed := must[effects.Entry](t)(l.Renew(ctx, mine))
+		renewed := testkit.Must[effects.Entry](t)(l.Renew(ctx, mine))
 		if renewed.Revision <= before {
 			t.Errorf("revision %d is that of an earlier write", renewed.Revision)
 		}
-		if err := l.Finish(ctx, finished(mine, `1`)); err != nil { // over the first revision: its renewals are its own
+		if err := l.Finish(ctx, finished(mine, `1`)); err != nil { // over the first revision, because the renewals are its own
 			t.Error(err)
 		}
 	})
 }
 
-func TestAResultWhoseAckWasLostIsStoredAgain(t *testing.T) {
+func TestFinishIsIdempotent(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		kv := faulty(l)
-		mine := must[effects.Entry](t)(l.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
 		done := finished(mine, `1`)
 		if err := l.Finish(ctx, done); err != nil {
 			t.Fatal(err)
@@ -144,7 +144,7 @@ func TestAResultWhoseAckWasLostIsStoredAgain(t *testing.T) {
 		if err := l.Finish(ctx, done); err != nil || kv.writes != 2 {
 			t.Errorf("the same result again: %v, %d writes", err, kv.writes)
 		}
-		if err := l.Finish(ctx, finished(mine, `2`)); err != nil { // it could not be published as it was
+		if err := l.Finish(ctx, finished(mine, `2`)); err != nil { // as after a result that could not be published
 			t.Error(err)
 		}
 		if e := find(t, l); string(e.Claim.Result) != `2` {
@@ -153,29 +153,29 @@ func TestAResultWhoseAckWasLostIsStoredAgain(t *testing.T) {
 	})
 }
 
-// A read that is behind may make a worker wait, never call.
-func TestStaleReadsGiveNothingAway(t *testing.T) {
+// TestStaleReadsNeverAllowAClaim: they may delay a worker.
+func TestStaleReadsNeverAllowAClaim(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
 		kv := faulty(b)
-		mine := must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
 		kv.blank = true
 		e := find(t, b)
 		if e.Found {
 			t.Fatal("the read is not behind")
 		}
 		e.Claim = command1().Claim
-		kv.blank = true // also while it looks who was faster
+		kv.blank = true // also in resolve
 		_, err := b.Claim(ctx, e)
 		wantTaken(t, "a claim over nothing", err)
 
-		claimed := must[jetstream.KeyValueEntry](t)(kv.KeyValue.Get(ctx, ledgerKey("acme", "c1")))
+		claimed := testkit.Must[jetstream.KeyValueEntry](t)(kv.KeyValue.Get(ctx, ledgerKey("acme", "c1")))
 		held := find(t, b)
 		if err := a.Finish(ctx, finished(mine, `1`)); err != nil {
 			t.Fatal(err)
 		}
 		lapsed := held
-		lapsed.Held = false // it had been waited for, and every read was behind
+		lapsed.Held = false // as after Await with stale reads
 		kv.behind = claimed
 		_, err = b.Claim(ctx, lapsed)
 		wantTaken(t, "a claim over an old revision", err)
@@ -186,7 +186,7 @@ func TestStaleReadsGiveNothingAway(t *testing.T) {
 	})
 }
 
-func TestAWriteEndsWithItsTime(t *testing.T) {
+func TestAWriteIsBoundedInTime(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		kv := faulty(l)
@@ -199,17 +199,17 @@ func TestAWriteEndsWithItsTime(t *testing.T) {
 		kv.fails = nats.ErrMaxPayload
 		from = time.Now()
 		_, err = l.Claim(ctx, command1())
-		wantError(t, err, edda.Permanent, "maximum payload")
+		testkit.WantError(t, err, edda.Permanent, "maximum payload")
 		if took := time.Since(from); took > 0 {
 			t.Errorf("what cannot be is tried for %v", took)
 		}
 	})
 }
 
-func TestAClaimOutlivesTheServersAbsence(t *testing.T) {
+func TestAClaimSurvivesAnOutage(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		mine := must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
 		held := find(t, b)
 		waited := make(chan effects.Entry, 1)
 		go func() {
@@ -219,8 +219,8 @@ func TestAClaimOutlivesTheServersAbsence(t *testing.T) {
 			}
 			waited <- e
 		}()
-		w.restart(func() { time.Sleep(a.Lease() / 3) })
-		mine = must[effects.Entry](t)(a.Renew(ctx, mine))
+		w.Restart(func() { time.Sleep(a.Lease() / 3) })
+		mine = testkit.Must[effects.Entry](t)(a.Renew(ctx, mine))
 		time.Sleep(a.Lease() * 3 / 4)
 		if err := a.Finish(ctx, finished(mine, `1`)); err != nil {
 			t.Error(err)
@@ -231,7 +231,7 @@ func TestAClaimOutlivesTheServersAbsence(t *testing.T) {
 	})
 }
 
-func TestAReplicatedBucketHasItsOwnWordForBeingOvertaken(t *testing.T) {
+func TestOvertakenKnowsBothErrorCodes(t *testing.T) {
 	for _, code := range []jetstream.ErrorCode{jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant} {
 		if !overtaken(&jetstream.APIError{Code: 400, ErrorCode: code}) {
 			t.Errorf("%d", code)

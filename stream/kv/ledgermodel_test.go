@@ -15,13 +15,13 @@ import (
 	"pgregory.net/rapid"
 
 	"edda/effects"
+	"edda/internal/testkit"
 )
 
-// TestNeverAreTwoClaimsLive lets many workers, of which any may freeze at any
-// moment, die, start again, lose acks, and write and read late, want the same
-// commands. It holds two books against the promise: what each worker believed
-// by its own clock, and what was written in the bucket, in order.
-func TestNeverAreTwoClaimsLive(t *testing.T) {
+// TestTwoClaimsAreNeverLive: many workers want the same commands. Each may freeze, die, restart,
+// lose acks, and write and read late at any time. The test checks what each worker believed by its
+// own clock, and what was written in the bucket.
+func TestTwoClaimsAreNeverLive(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		var o LedgerOptions
 		if err := o.validate(); err != nil {
@@ -29,11 +29,11 @@ func TestNeverAreTwoClaimsLive(t *testing.T) {
 		}
 		cfg := o.bucket()
 		cfg.MaxMsgsPerSubject = 1 << 20 // remember every write
-		must[jetstream.Stream](t)(w.js.CreateStream(ctx, cfg))
+		testkit.Must[jetstream.Stream](t)(w.JS.CreateStream(ctx, cfg))
 		n := 0
 		rapid.Check(t, func(rt *rapid.T) {
 			n++
-			m := &model{t: rt, ctx: ctx, js: w.js, prefix: fmt.Sprintf("n%d-", n)}
+			m := &model{t: rt, ctx: ctx, js: w.JS, prefix: fmt.Sprintf("n%d-", n)}
 			m.commands = rapid.IntRange(1, 3).Draw(rt, "commands")
 			workers := rapid.IntRange(2, 5).Draw(rt, "workers")
 			m.faults = rapid.SampledFrom([]int{0, 5, 20}).Draw(rt, "faults in a hundred")
@@ -50,23 +50,23 @@ func TestNeverAreTwoClaimsLive(t *testing.T) {
 	})
 }
 
-// model is one run: its commands, and the workers' book.
+// model is one run: its commands and what the workers believed.
 type model struct {
 	t        *rapid.T
 	ctx      context.Context
 	js       jetstream.JetStream
 	prefix   string
 	commands int
-	faults   int            // in a hundred
-	late     sync.WaitGroup // for writes under way
+	faults   int            // in percent
+	late     sync.WaitGroup // delayed writes
 
-	mu        sync.Mutex // guards below
+	mu        sync.Mutex // guards the fields below
 	beliefs   []belief
 	published map[string]string // results, by command
 	problems  []string
 }
 
-// belief is a time in which a worker would have called.
+// belief is a period in which a worker would have called.
 type belief struct {
 	command, claim string
 	from, to       time.Time
@@ -78,7 +78,7 @@ func (m *model) problem(format string, args ...any) {
 	m.problems = append(m.problems, fmt.Sprintf(format, args...))
 }
 
-// publish is what the saga hears: it must be the same from everybody.
+// publish records the result that a saga gets: it must be the same from all workers.
 func (m *model) publish(command string, result json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,7 +110,7 @@ type written struct {
 	at time.Time
 }
 
-// checkWrites reads what was written of this run's commands.
+// checkWrites checks the writes of this run's commands.
 func (m *model) checkWrites(n int) {
 	last := map[string]written{}
 	s, err := m.js.Stream(m.ctx, "KV_"+LedgerBucket)
@@ -166,7 +166,7 @@ type player struct {
 	ledger *Ledger
 }
 
-// play works on every command until all have a result, as any effect worker does.
+// play works on the commands until all have a result, as an effect worker does.
 func (p *player) play() {
 	p.start()
 	for open := p.open(); len(open) > 0; open = p.open() {
@@ -175,7 +175,7 @@ func (p *player) play() {
 	}
 }
 
-// start is a new run on the same store.
+// start begins a new run on the same store.
 func (p *player) start() {
 	p.starts++
 	l, err := OpenLedger(p.m.ctx, p.m.js, LedgerOptions{Home: p.home, Run: fmt.Sprint(p.starts)})
@@ -199,17 +199,17 @@ func (p *player) open() (ids []string) {
 	return ids
 }
 
-// often is true in so many of a hundred cases.
+// often is true with a probability in percent.
 func (p *player) often(percent int) bool { return p.rand.IntN(100) < percent }
 
-// freeze stands still, as a stopped process or a machine under load does.
+// freeze stops the worker for some time, as a paused process or an overloaded machine does.
 func (p *player) freeze() {
 	if p.often(p.m.faults) {
 		time.Sleep(time.Duration(p.rand.Int64N(int64(3 * DefaultLedgerLease))))
 	}
 }
 
-// work brings one command one step further, perhaps to its result.
+// work advances one command, perhaps to its result.
 func (p *player) work(id string) {
 	e, err := p.ledger.Find(p.m.ctx, p.m.prefix, id)
 	if err == nil {
@@ -224,12 +224,12 @@ func (p *player) work(id string) {
 	sent := time.Now()
 	e, err = p.ledger.Claim(p.m.ctx, e)
 	if err != nil {
-		return // taken, or nobody knows
+		return // taken, or unknown
 	}
 	p.hold(e, sent)
 }
 
-// hold is the time from the claim to the result.
+// hold covers the time from the claim to the result.
 func (p *player) hold(e effects.Entry, sent time.Time) {
 	p.believe(e, sent)
 	for range p.rand.IntN(4) {
@@ -258,7 +258,7 @@ func (p *player) hold(e effects.Entry, sent time.Time) {
 	}
 }
 
-// stop ends the run: with a word, or without and at once.
+// stop ends the run, with or without a release.
 func (p *player) stop(e effects.Entry) {
 	p.forget(e)
 	if p.often(50) {
@@ -267,7 +267,7 @@ func (p *player) stop(e effects.Entry) {
 	p.start()
 }
 
-// believe notes when the worker would call.
+// believe records when the worker would call.
 func (p *player) believe(e effects.Entry, sent time.Time) {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
@@ -276,7 +276,7 @@ func (p *player) believe(e effects.Entry, sent time.Time) {
 	}
 }
 
-// forget ends what the worker believes.
+// forget ends the worker's belief.
 func (p *player) forget(e effects.Entry) {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
@@ -287,9 +287,8 @@ func (p *player) forget(e effects.Entry) {
 	}
 }
 
-// lateKV is the way between a worker and the bucket: whatever takes it may be
-// late, beyond the patience of who sent it, and acks may be lost on it. Reads
-// may be answered with what was there before.
+// lateKV delays reads and writes between a worker and the bucket, also beyond the sender's timeout.
+// It loses acks, and may answer reads with older values.
 type lateKV struct {
 	jetstream.KeyValue
 	p    *player
@@ -322,7 +321,7 @@ func (k *lateKV) Update(ctx context.Context, key string, value []byte, over uint
 
 func (k *lateKV) write(ctx context.Context, do func(context.Context) (uint64, error)) (uint64, error) {
 	if k.p.often(k.p.m.faults / 4) {
-		k.p.m.late.Go(func() { // it arrives when nobody expects it any more
+		k.p.m.late.Go(func() { // arrives after the timeout
 			time.Sleep(3 * DefaultLedgerLease / 2)
 			_, _ = do(context.WithoutCancel(ctx))
 		})

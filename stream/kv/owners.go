@@ -17,33 +17,33 @@ import (
 )
 
 const (
-	// OwnersBucket is the KV bucket that remembers which store has the instances of which
-	// tenants, also when no process runs; its keys are stores' ids.
+	// OwnersBucket is the KV bucket that records which store has the instances of which tenants,
+	// also while no process runs. Its keys are the ids of stores.
 	OwnersBucket = "EDDA_OWNERS"
-	// ownerSeen is how often a process writes that it is there: a refusal tells the time.
+	// ownerSeen is how often a process updates its last-seen time, which a refusal shows.
 	ownerSeen = time.Minute
-	// everyTenant is the pattern of a process that serves all.
+	// everyTenant is the pattern of a process that serves all tenants.
 	everyTenant = "*"
 )
 
-// owner is what the bucket remembers of a store. It outlives every lease.
+// owner is the record of a store. It outlives every lease.
 type owner struct {
 	Store   string        `json:"store"`
 	Host    string        `json:"host"`
-	Process string        `json:"process"` // the last that served with it
+	Process string        `json:"process"` // the last one that used the store
 	First   time.Time     `json:"first"`
 	Seen    time.Time     `json:"seen"`
 	Claims  []tenantClaim `json:"claims"`
 }
 
-// tenantClaim are tenants that a store has. Of two stores that claim the same the one with
-// the higher order has them: it was let in last.
+// tenantClaim is a tenant pattern that a store owns. If two stores claim the same tenant, the one
+// with the higher order owns it, because it was admitted later.
 type tenantClaim struct {
 	Pattern string `json:"pattern"`
 	Order   uint64 `json:"order"`
 }
 
-// orderOf is how new the store's claim on all tenants of a pattern is; 0: it has none.
+// orderOf returns the order of the store's claim on all tenants of a pattern; 0 if it has none.
 func (o owner) orderOf(pattern string) (order uint64) {
 	for _, c := range o.Claims {
 		if c.Pattern == pattern || c.Pattern == everyTenant || !strings.Contains(pattern, "*") && edda.Matches(c.Pattern, pattern) {
@@ -53,7 +53,7 @@ func (o owner) orderOf(pattern string) (order uint64) {
 	return order
 }
 
-// newerClaims are the patterns of the other store's claims that stand against one of ours.
+// newerClaims returns the patterns of the other store that override ours.
 func (o owner) newerClaims(other owner, pattern string) (out []string) {
 	mine := o.orderOf(pattern)
 	for _, c := range other.Claims {
@@ -64,12 +64,12 @@ func (o owner) newerClaims(other owner, pattern string) (out []string) {
 	return out
 }
 
-// claimTenants claims the tenants for our store, for good. The error is edda.Permanent where
-// another store was let in for some of them after ours, and its instances are not here.
-// The lease on them is held: nobody else claims them meanwhile.
+// claimTenants records the tenants as owned by our store, for good. The error is edda.Permanent if
+// another store was admitted for some of them later, because its instances are not here. The lease
+// prevents concurrent claims.
 func (l *Lease) claimTenants(ctx context.Context, tenants wire.Tenants) error {
 	if l.held.Worker != nil {
-		return nil // it has no instances
+		return nil // workers have no instances
 	}
 	kv, err := openBucket(ctx, l.js, jetstream.KeyValueConfig{
 		Bucket: OwnersBucket, Description: "edda: which store has the instances of which tenants",
@@ -129,7 +129,7 @@ func (l *Lease) claimTenants(ctx context.Context, tenants wire.Tenants) error {
 		return err
 	}
 	l.recorded, l.ownsTenants = time.Now(), true
-	l.adopted, l.mayAdopt = append(l.adopted, whose...), false // what comes later nobody has asked for
+	l.adopted, l.mayAdopt = append(l.adopted, whose...), false // the operator accepted these only
 	return nil
 }
 
@@ -142,16 +142,16 @@ func tenantsOf(patterns []string) string {
 	return "the tenants " + strings.Join(patterns, ", ")
 }
 
-// Adopted says of which stores the tenants were taken over without their instances, for
-// the log and the audit.
+// Adopted describes the stores whose tenants were taken over without their instances, for the log
+// and the audit.
 func (l *Lease) Adopted() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.adopted)
 }
 
-// touchOwner notes now and then that the process is there. It also makes the bucket again where
-// it is gone, for what is in it must outlive this process.
+// touchOwner updates the last-seen time now and then. It also recreates a missing bucket, because
+// the records must outlive this process.
 func (l *Lease) touchOwner(ctx context.Context, now bool) {
 	if l.held.Worker != nil || !l.ownsTenants || !now && time.Since(l.recorded) < ownerSeen {
 		return
@@ -159,7 +159,7 @@ func (l *Lease) touchOwner(ctx context.Context, now bool) {
 	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
 	defer cancel()
 	if err := l.claimTenants(ctx, l.held.Tenants); err != nil && ctx.Err() == nil {
-		l.log.Warn("note which tenants are served here failed, trying again", zap.Error(err))
+		l.log.Warn("recording the tenants served here failed, trying again", zap.Error(err))
 	}
 }
 
@@ -192,7 +192,7 @@ func putOwner(ctx context.Context, kv jetstream.KeyValue, o owner) error {
 		_, err = kv.Put(ctx, o.Store, value)
 	}
 	if err != nil {
-		return fmt.Errorf("note which tenants are served here: %w", err)
+		return fmt.Errorf("record the tenants served here: %w", err)
 	}
 	return nil
 }

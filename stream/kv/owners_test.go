@@ -9,41 +9,42 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
 // serves runs a process of a store for a moment, and stops it in order.
 func (w *world) serves(ctx context.Context, o LeaseOptions) error {
-	w.t.Helper()
-	l, err := AcquireLease(ctx, w.js, o)
+	w.T.Helper()
+	l, err := AcquireLease(ctx, w.JS, o)
 	if err != nil {
 		return err
 	}
 	return l.Release(ctx)
 }
 
-// process asks for the lease of a store that adopts nothing.
+// process returns options for the lease of a store that adopts nothing.
 func process(store, host string, tenants ...string) LeaseOptions {
 	o := lease(store, host, store+"@"+host, tenants...)
 	o.AdoptEmpty = false
 	return o
 }
 
-// TestAnEmptyStoreDoesNotTakeOverTheTenantsOfAnother, however long that is gone.
-func TestAnEmptyStoreDoesNotTakeOverTheTenantsOfAnother(t *testing.T) {
+// TestAnEmptyStoreIsRefusedTheTenantsOfAnother: however long the other has not run.
+func TestAnEmptyStoreIsRefusedTheTenantsOfAnother(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if err := w.serves(ctx, process("s1", "h1", "acme", "beta")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(24 * time.Hour)
-		wantError(t, w.serves(ctx, process("s2", "h2", "acme")), edda.Permanent, "store s1 on host h1", "the tenants acme", "edda restore", "--adopt-empty")
-		wantError(t, w.serves(ctx, process("s2", "h2")), edda.Permanent, "the tenants acme, beta")
-		if err := w.serves(ctx, process("s1", "h3", "acme", "beta")); err != nil { // at once: who was refused has no lease
+		testkit.WantError(t, w.serves(ctx, process("s2", "h2", "acme")), edda.Permanent, "store s1 on host h1", "the tenants acme", "edda restore", "--adopt-empty")
+		testkit.WantError(t, w.serves(ctx, process("s2", "h2")), edda.Permanent, "the tenants acme, beta")
+		if err := w.serves(ctx, process("s1", "h3", "acme", "beta")); err != nil { // at once, because a refused process has no lease
 			t.Fatalf("the store itself is refused: %v", err)
 		}
 		adopts := process("s2", "h2", "acme")
 		adopts.AdoptEmpty = true
-		l, err := AcquireLease(ctx, w.js, adopts)
+		l, err := AcquireLease(ctx, w.JS, adopts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +54,7 @@ func TestAnEmptyStoreDoesNotTakeOverTheTenantsOfAnother(t *testing.T) {
 		if err := l.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, w.serves(ctx, process("s1", "h1", "acme", "beta")), edda.Permanent, "store s2 on host h2", "the tenants acme")
+		testkit.WantError(t, w.serves(ctx, process("s1", "h1", "acme", "beta")), edda.Permanent, "store s2 on host h2", "the tenants acme")
 		for _, o := range []LeaseOptions{process("s2", "h2", "acme"), process("s1", "h1", "beta")} {
 			if err := w.serves(ctx, o); err != nil {
 				t.Errorf("store %s for %s: %v", o.Store, o.Tenants, err)
@@ -97,7 +98,7 @@ func TestTenantsMoveBetweenStoresOnPurpose(t *testing.T) {
 				}
 				err := w.serves(ctx, test.then)
 				if test.refused {
-					wantError(t, err, edda.Permanent, "--adopt-empty")
+					testkit.WantError(t, err, edda.Permanent, "--adopt-empty")
 				} else if err != nil {
 					t.Error(err)
 				}
@@ -106,14 +107,14 @@ func TestTenantsMoveBetweenStoresOnPurpose(t *testing.T) {
 	}
 }
 
-// TestAReloadTakesNoTenantsOfAnotherStore: it is refused, and leaves all as it was.
-func TestAReloadTakesNoTenantsOfAnotherStore(t *testing.T) {
+// TestMoveRefusesTenantsOfAnotherStore: and changes nothing.
+func TestMoveRefusesTenantsOfAnotherStore(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if err := w.serves(ctx, process("s1", "h1", "acme")); err != nil {
 			t.Fatal(err)
 		}
 		l, stop := w.hold(ctx, process("s2", "h2", "beta"))
-		wantError(t, l.Move(ctx, wire.Tenants{"beta", "acme"}), edda.Permanent, "store s1")
+		testkit.WantError(t, l.Move(ctx, wire.Tenants{"beta", "acme"}), edda.Permanent, "store s1")
 		if err := l.Move(ctx, wire.Tenants{"gamma"}); err != nil {
 			t.Fatal(err)
 		}
@@ -126,14 +127,15 @@ func TestAReloadTakesNoTenantsOfAnotherStore(t *testing.T) {
 	})
 }
 
-// TestALeaseThatRanOutIsNotTakenBackFromWhoCameAndWent: its keys are gone from the bucket of leases.
-func TestALeaseThatRanOutIsNotTakenBackFromWhoCameAndWent(t *testing.T) {
+// TestAnExpiredLeaseIsNotReacquiredAfterAnotherStoreServed: also if the lease of the other store
+// has expired.
+func TestAnExpiredLeaseIsNotReacquiredAfterAnotherStoreServed(t *testing.T) {
 	adopts := process("s2", "h2")
 	adopts.AdoptEmpty = true
 	for name, o := range map[string]LeaseOptions{"a copied store": process("s1", "h2"), "another store": adopts} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
-				l, err := AcquireLease(ctx, w.js, process("s1", "h1"))
+				l, err := AcquireLease(ctx, w.JS, process("s1", "h1"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -149,11 +151,11 @@ func TestALeaseThatRanOutIsNotTakenBackFromWhoCameAndWent(t *testing.T) {
 	}
 }
 
-// TestWhoseTenantsTheyAreIsWrittenAgainWhereItIsGone, and says when a store was last seen.
-func TestWhoseTenantsTheyAreIsWrittenAgainWhereItIsGone(t *testing.T) {
+// TestTheOwnerIsRecordedAgainInARecreatedBucket: with the time when the store was last seen.
+func TestTheOwnerIsRecordedAgainInARecreatedBucket(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.hold(ctx, process("s1", "h1"))
-		if err := w.js.DeleteKeyValue(ctx, OwnersBucket); err != nil {
+		if err := w.JS.DeleteKeyValue(ctx, OwnersBucket); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(ownerSeen + 2*leaseRenew)
@@ -162,8 +164,8 @@ func TestWhoseTenantsTheyAreIsWrittenAgainWhereItIsGone(t *testing.T) {
 		}
 		last := time.Now()
 		time.Sleep(24 * time.Hour)
-		wantError(t, w.serves(ctx, process("s2", "h2")), edda.Permanent, "store s1 on host h1", "all tenants", last.UTC().Format("2006-01-02"))
-		if _, err := w.js.KeyValue(ctx, OwnersBucket); errors.Is(err, jetstream.ErrBucketNotFound) {
+		testkit.WantError(t, w.serves(ctx, process("s2", "h2")), edda.Permanent, "store s1 on host h1", "all tenants", last.UTC().Format("2006-01-02"))
+		if _, err := w.JS.KeyValue(ctx, OwnersBucket); errors.Is(err, jetstream.ErrBucketNotFound) {
 			t.Error("the bucket is gone")
 		}
 	})

@@ -9,16 +9,15 @@ import (
 	"testing"
 )
 
-// TestAProcessLivesUntilItHasEnded looks at one that runs, at one that ended and was not
-// waited for, and at one that is gone.
-func TestAProcessLivesUntilItHasEnded(t *testing.T) {
+// TestAProcessIsAliveUntilItHasEnded: a running process, a zombie, and one that was reaped.
+func TestAProcessIsAliveUntilItHasEnded(t *testing.T) {
 	me := thisProcess()
-	if me == (processID{}) || !me.lives() {
+	if me == (processID{}) || !me.alive() {
 		t.Fatalf("this process does not live: %+v", me)
 	}
 	other := me
 	other.Started--
-	if other.lives() {
+	if other.alive() {
 		t.Error("a process that had this one's number before lives")
 	}
 	cmd := exec.Command("/bin/sh", "-c", "echo; read line")
@@ -46,7 +45,7 @@ func TestAProcessLivesUntilItHasEnded(t *testing.T) {
 		if err := cmd.Process.Signal(s); err != nil {
 			t.Fatal(err)
 		}
-		if !its.lives() {
+		if !its.alive() {
 			t.Errorf("after %v it does not live", s)
 		}
 	}
@@ -54,12 +53,12 @@ func TestAProcessLivesUntilItHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, lines) // until it has closed its end
-	for its.lives() {                 // it is about to exit
+	for its.alive() {                 // it exits soon
 	}
 	if err := cmd.Wait(); err == nil {
 		t.Error("read found a line")
 	}
-	if its.lives() {
+	if its.alive() {
 		t.Error("it is gone and lives")
 	}
 }

@@ -20,18 +20,17 @@ const (
 	ceBatch      = "application/cloudevents-batch"
 )
 
-// isCloudEvent tells it from the headers; a structured event without them shows
-// itself by its specversion.
+// isCloudEvent decides by the headers. A structured event without these headers is recognised by
+// its specversion.
 func isCloudEvent(m Message) bool {
 	return m.header(cePrefix+"specversion") != "" || m.header(cePrefix+"type") != "" ||
 		strings.HasPrefix(m.header(headerContentType), ceStructured)
 }
 
-// cloudEvent maps a CloudEvent 1.0. Its id is its source and id with a space
-// between, which no source can hold. Its type is the last word of the reverse
-// domain name, without a trailing version: com.shop.OrderPlaced.v2 is version 2
-// of OrderPlaced. The extensions tenantid, correlationid, causationid,
-// traceparent, aggregatetype and aggregateid are read.
+// cloudEvent decodes a CloudEvent 1.0. The event id is source and id with a space between them,
+// which no source contains. The type is the last word of the reverse domain name, without a
+// trailing version: com.shop.OrderPlaced.v2 is version 2 of OrderPlaced. The extensions tenantid,
+// correlationid, causationid, traceparent, aggregatetype and aggregateid are read.
 func (c Codec) cloudEvent(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	ce, err := readCloudEvent(m)
 	if err != nil {
@@ -86,10 +85,10 @@ func readCloudEvent(m Message) (event.Event, error) {
 	return ce, nil
 }
 
-// lineEnd tells what separates the complaints about one CloudEvent.
+// lineEnd separates the errors that Validate reports.
 func lineEnd(r rune) bool { return r == '\n' || r == '\r' }
 
-// binaryMode reads attributes from the headers; the body is the data.
+// binaryMode reads the attributes from the headers, and the data from the body.
 func binaryMode(ce *event.Event, m Message) error {
 	for name, values := range m.Header {
 		name = strings.ToLower(name)
@@ -109,7 +108,7 @@ func binaryMode(ce *event.Event, m Message) error {
 	return nil
 }
 
-// setAttribute leaves errors to Validate, which reports all of them.
+// setAttribute ignores errors, because Validate reports all of them.
 func setAttribute(ce *event.Event, name, value string) {
 	switch name {
 	case "specversion":
@@ -127,7 +126,7 @@ func setAttribute(ce *event.Event, name, value string) {
 	case "dataschema":
 		ce.SetDataSchema(value)
 	case "time":
-		// As in the native envelope, a time that cannot be read is left out.
+		// An unreadable time is ignored, as in the native envelope.
 		if t, err := time.Parse(time.RFC3339Nano, value); err == nil {
 			ce.SetTime(t)
 		}
@@ -136,8 +135,8 @@ func setAttribute(ce *event.Event, name, value string) {
 	}
 }
 
-// headerValue undoes what the NATS binding of CloudEvents says of headers:
-// optional double quotes, then percent-encoding.
+// headerValue decodes a header by the NATS binding of CloudEvents: optional double quotes, then
+// percent-encoding.
 func headerValue(v string) (string, error) {
 	if len(v) >= 2 && v[0] == '"' && v[len(v)-1] == '"' {
 		if unquoted, err := strconv.Unquote(v); err == nil {
@@ -146,7 +145,7 @@ func headerValue(v string) (string, error) {
 	}
 	decoded, err := url.PathUnescape(v)
 	if err != nil {
-		return v, nil // a plain '%', written by who does not encode
+		return v, nil // a plain '%' of a producer that does not encode
 	}
 	if !utf8.ValidString(decoded) {
 		return "", refuse(edda.DeadUndecodable, "a header is not UTF-8: %.80q", v)
@@ -170,7 +169,7 @@ func ceType(full string) (string, int) {
 	return parts[len(parts)-1], version
 }
 
-// ceData is the data, which must be JSON to be a payload.
+// ceData returns the data, which must be JSON.
 func ceData(ce event.Event) (json.RawMessage, error) {
 	data := ce.Data()
 	if len(data) == 0 {

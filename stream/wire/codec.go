@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// DefaultMaxPayload is what NATS itself allows unless told otherwise.
+	// DefaultMaxPayload is the default limit of NATS.
 	DefaultMaxPayload = 1 << 20
-	// MaxRaw bounds how much of a message that cannot be read is kept for people.
+	// MaxRaw bounds the part of an unreadable message that is kept for operators.
 	MaxRaw = 4 << 10
 )
 
-// NATS headers keep their case and are looked up as they are.
+// NATS headers are case-sensitive.
 const (
 	headerMsgID       = "Nats-Msg-Id"
 	headerTraceparent = "traceparent"
 	headerContentType = "content-type"
-	// headerTaken is in an echo: when the sagas of the process took the result, in RFC 3339
+	// headerTaken is set in an echo: the time at which this process applied the result, in RFC 3339
 	// with nanoseconds.
 	headerTaken = "Edda-Taken"
 )
 
-// Codec turns messages into values and back. The zero value works.
+// Codec encodes and decodes messages. The zero value works.
 type Codec struct {
 	Grammar
 	MaxPayload int // bytes of a message's body; DefaultMaxPayload when zero
@@ -52,11 +52,11 @@ type Message struct {
 	Data    []byte
 	Stream  string
 	Seq     uint64
-	Time    time.Time // when it was stored
+	Time    time.Time // store time
 }
 
-// header finds a header; names are compared as they are, then, for clients that
-// rewrite them, without regard to case.
+// header returns a header by its exact name, or else by its name in any case, for clients that
+// rewrite headers.
 func (m Message) header(name string) string {
 	if v, ok := m.Header[name]; ok && len(v) > 0 {
 		return v[0]
@@ -69,10 +69,10 @@ func (m Message) header(name string) string {
 	return ""
 }
 
-// place is the id of a message that has no other.
+// place is the id of a message without a Nats-Msg-Id.
 func (m Message) place() string { return m.Stream + ":" + strconv.FormatUint(m.Seq, 10) }
 
-// refusal is why a message cannot be an input.
+// refusal says why a message cannot be an input.
 type refusal struct {
 	reason string // one of edda's Dead constants
 	text   string
@@ -84,7 +84,7 @@ func refuse(reason, format string, args ...any) error {
 	return &refusal{reason, fmt.Sprintf(format, args...)}
 }
 
-// unmarshal reads an envelope, which is always one JSON object.
+// unmarshal decodes an envelope, which must be a JSON object.
 func unmarshal[T any](data []byte, v *T) error {
 	trimmed := bytes.TrimLeft(data, " \t\r\n")
 	if len(trimmed) == 0 {
@@ -99,8 +99,8 @@ func unmarshal[T any](data []byte, v *T) error {
 	return nil
 }
 
-// text is a string field of an envelope that others write: a number or a bool
-// is taken as its text, null as absent.
+// text is a string field of an envelope. It accepts a number or a bool as its JSON text, and null
+// as absent.
 type text string
 
 func (t *text) UnmarshalJSON(data []byte) error {
@@ -108,7 +108,7 @@ func (t *text) UnmarshalJSON(data []byte) error {
 	case 'n':
 		return nil
 	case '"':
-		if bytes.IndexByte(data, '\\') < 0 && utf8.Valid(data) { // as it stands, which most do
+		if bytes.IndexByte(data, '\\') < 0 && utf8.Valid(data) { // the usual case
 			*t = text(data[1 : len(data)-1])
 			return nil
 		}
@@ -120,8 +120,8 @@ func (t *text) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// timestamp is a producer's timestamp. One that cannot be read is left out: no
-// decision rests on it, and the event is worth more.
+// timestamp is a producer's timestamp. An unreadable one is ignored, because no decision depends on
+// it.
 type timestamp struct{ time.Time }
 
 func (m *timestamp) UnmarshalJSON(data []byte) error {
@@ -135,7 +135,7 @@ func (m *timestamp) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// metadata is what goes with every message. Each kind uses some of it.
+// metadata is the metadata of all messages. Each kind uses some of the fields.
 type metadata struct {
 	Correlation    text      `json:"correlation_id,omitempty"`
 	Trace          text      `json:"trace_id,omitempty"`
@@ -146,8 +146,7 @@ type metadata struct {
 	Attempt        int       `json:"attempt,omitempty"`
 	NotAfter       time.Time `json:"not_after,omitzero"`
 	IdempotencyKey text      `json:"idempotency_key,omitempty"`
-	// EffectVersion is a command's, and read of commands alone: what it is
-	// elsewhere harms nothing.
+	// EffectVersion is read in commands only, so any value is valid elsewhere.
 	EffectVersion json.RawMessage `json:"effect_version,omitempty"`
 	Priority      text            `json:"priority,omitempty"`
 	CommandID     text            `json:"command_id,omitempty"`
@@ -158,10 +157,10 @@ type metadata struct {
 	Why           text            `json:"why,omitempty"`
 }
 
-// priorityHigh is the word for work that goes first.
+// priorityHigh marks work with high priority.
 const priorityHigh = "high"
 
-// trace is the header's traceparent, else what the metadata says.
+// trace returns the traceparent header, or else the trace id of the metadata.
 func (m Message) trace(md metadata) string {
 	if t := m.header(headerTraceparent); t != "" {
 		return t
@@ -169,7 +168,7 @@ func (m Message) trace(md metadata) string {
 	return string(md.Trace)
 }
 
-// payload is a field's raw JSON; null is the same as absent.
+// payload returns nil for null.
 func payload(raw json.RawMessage) json.RawMessage {
 	if string(raw) == "null" {
 		return nil
@@ -177,7 +176,7 @@ func payload(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// Excerpt keeps the beginning of a message for people, as a JSON string.
+// Excerpt returns the beginning of a message as a JSON string.
 func Excerpt(data []byte) json.RawMessage {
 	s := strings.ToValidUTF8(string(data[:min(len(data), MaxRaw)]), "\uFFFD")
 	raw, err := jsonvalue.Encode(s)

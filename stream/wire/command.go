@@ -10,7 +10,7 @@ import (
 	"edda/internal/jsonvalue"
 )
 
-// command is an effect command, or what revokes one.
+// command is an effect command or its revocation.
 type command struct {
 	TenantID   text            `json:"tenant_id,omitempty"`
 	CommandID  text            `json:"command_id"`
@@ -21,8 +21,8 @@ type command struct {
 	Metadata   json.RawMessage `json:"metadata"`
 }
 
-// Command decodes a message of the effect subject. One that is no command comes
-// with Malformed set and the ids of its subject.
+// Command decodes a message of an effect's subject. If it is no valid command, Malformed is set and
+// the ids are those of the subject.
 func (c Codec) Command(m Message) effects.Command {
 	s, err := c.Parse(m.Subject)
 	base := effects.Command{Tenant: s.Tenant, ID: s.ID, Effect: s.Name, Subject: m.Subject}
@@ -69,14 +69,14 @@ func (c Codec) command(out effects.Command, s Subject, m Message) (effects.Comma
 	out.IdempotencyKey, out.NotAfter = string(md.IdempotencyKey), md.NotAfter
 	out.Sent = body.Timestamp
 	if out.Sent.IsZero() || !m.Time.IsZero() && m.Time.Before(out.Sent) {
-		out.Sent = m.Time // it is no younger, whatever the sender's clock says
+		out.Sent = m.Time // the command is at least as old as its message
 	}
 	out.Trace, out.High = m.trace(md), md.Priority == priorityHigh
 	return out, nil
 }
 
-// effectVersion is the version of the effect that a payload is written for; 0
-// where the producer does not say.
+// effectVersion returns the effect version that the payload is written for; 0 if the producer gives
+// none.
 func effectVersion(raw json.RawMessage) (int, error) {
 	v, err := jsonvalue.Decode(raw)
 	if v == nil && err == nil {

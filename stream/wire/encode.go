@@ -15,17 +15,16 @@ import (
 	"edda/outbox"
 )
 
-// traceparentLen is the length of a W3C traceparent of version 00. Other trace
-// ids travel in the metadata alone.
+// traceparentLen is the length of a W3C traceparent of version 00. Other trace ids are in the
+// metadata only.
 const traceparentLen = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 
-// Work writes one piece of work as the message that carries it out. An error is
-// an *outbox.Rejection: the same work can never be written.
+// Work encodes a piece of work. An error is an *outbox.Rejection: the work can never be encoded.
 func (c Codec) Work(w edda.Work) (*nats.Msg, error) {
 	return newMessage(func(d *Draft) error { return c.WriteWork(d, &w) })
 }
 
-// work writes the same into a draft.
+// WriteWork is Work into a draft.
 func (c Codec) WriteWork(d *Draft, w *edda.Work) error {
 	switch w.Kind {
 	case edda.WorkEffect, edda.WorkRevoke:
@@ -50,7 +49,7 @@ func reject(code string, err error) error {
 	return &outbox.Rejection{Code: code, Message: err.Error()}
 }
 
-// message writes a piece of work. A body that is JSON already goes as it is.
+// message encodes a piece of work. A json.RawMessage body is used as it is.
 func (c Codec) message(d *Draft, s Subject, id, trace string, body any) (err error) {
 	if d.Subject, d.Data, err = c.build(d, s, body); err != nil {
 		return err
@@ -66,7 +65,7 @@ func (c Codec) message(d *Draft, s Subject, id, trace string, body any) (err err
 	return nil
 }
 
-// carries is an error where there can be no message of the body.
+// carries returns an error if no message can have the subject and the body.
 func (c Codec) carries(s Subject, body []byte) error {
 	if _, err := c.Build(s); err != nil {
 		return reject("subject", err)
@@ -74,7 +73,7 @@ func (c Codec) carries(s Subject, body []byte) error {
 	return c.fits(body)
 }
 
-// fits holds a body to the limit.
+// fits checks the size of a body.
 func (c Codec) fits(body []byte) error {
 	if len(body) > c.maxPayload() {
 		return reject("too-large", fmt.Errorf("the message has %d bytes, allowed are %d", len(body), c.maxPayload()))
@@ -82,7 +81,7 @@ func (c Codec) fits(body []byte) error {
 	return nil
 }
 
-// build builds the subject and the body, and holds the body to the limit.
+// build encodes the subject and the body, and checks the size.
 func (c Codec) build(d *Draft, s Subject, body any) (subject string, data []byte, err error) {
 	if subject, err = c.Build(s); err != nil {
 		return "", nil, reject("subject", err)
@@ -96,12 +95,12 @@ func (c Codec) build(d *Draft, s Subject, body any) (subject string, data []byte
 	return subject, data, nil
 }
 
-// isTraceparent tells whether a trace goes in a header.
+// isTraceparent reports whether a trace id goes into a header.
 func isTraceparent(trace string) bool {
 	return len(trace) == traceparentLen && strings.Count(trace, "-") == 3
 }
 
-// headerText keeps what others chose as an id from ending a header.
+// headerText replaces control characters, which could end a header.
 func headerText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -111,7 +110,7 @@ func headerText(s string) string {
 	}, s)
 }
 
-// encode writes *v, or a value of which fields knows no list.
+// encode encodes *v, or a value without a Fields method.
 func encode(v any) ([]byte, error) {
 	data, err := jsonvalue.Marshal(v)
 	if err != nil {
@@ -120,7 +119,7 @@ func encode(v any) ([]byte, error) {
 	return data, nil
 }
 
-// workMetadata is the metadata that every piece of work has.
+// workMetadata returns the metadata of every piece of work.
 func workMetadata(w *edda.Work) metadata {
 	return metadata{Correlation: text(w.Correlation), Trace: text(w.Trace), Causation: text(w.Causation)}
 }
@@ -155,7 +154,7 @@ func effectMetadata(w *edda.Work) (json.RawMessage, error) {
 	return encode(&md)
 }
 
-// aggregateCommand is what the gateway takes too; payload_json is JSON in a string.
+// aggregateCommand is also the gateway's format; payload_json is JSON in a string.
 type aggregateCommand struct {
 	TenantID      string   `json:"tenant_id,omitempty"`
 	CommandID     string   `json:"command_id"`
@@ -182,7 +181,7 @@ func (c Codec) workCommand(d *Draft, w *edda.Work) error {
 	return c.message(d, s, w.ID, w.Trace, &d.command)
 }
 
-// commandPayload is {command: name, …with}, its keys sorted.
+// commandPayload returns {command: name, …with} with sorted keys.
 func commandPayload(name string, with json.RawMessage) ([]byte, error) {
 	var body map[string]json.RawMessage
 	if len(with) > 0 {
@@ -190,7 +189,7 @@ func commandPayload(name string, with json.RawMessage) ([]byte, error) {
 			return nil, fmt.Errorf("with of command %.80q is not an object: %w", name, err)
 		}
 	}
-	if body == nil { // with was null, or nothing
+	if body == nil { // with is null or empty
 		body = map[string]json.RawMessage{}
 	}
 	quoted, err := jsonvalue.AppendText(nil, name)
@@ -201,7 +200,7 @@ func commandPayload(name string, with json.RawMessage) ([]byte, error) {
 	return encode(&body)
 }
 
-// factVersion is the version of every fact: manifests do not number them.
+// factVersion is the version of every fact, because manifests do not number them.
 const factVersion = 1
 
 func (c Codec) workFact(d *Draft, w *edda.Work) error {
@@ -235,8 +234,8 @@ func (c Codec) workInput(d *Draft, w *edda.Work) error {
 	return c.message(d, s, w.ID, w.Trace, &in)
 }
 
-// Input writes an event that people or programs send in: an aggregate's event,
-// a signal, an answer or an operator's verb.
+// Input encodes an event of a person or a program: an aggregate event, a signal, an answer or an
+// operator's verb.
 func (c Codec) Input(ev edda.Event) (*nats.Msg, error) {
 	return newMessage(func(d *Draft) error { return c.writeInput(d, &ev) })
 }
@@ -286,7 +285,7 @@ func inputKinds(k edda.Kind) (inputKind, bool) {
 	return "", false
 }
 
-// Result writes the outcome of an effect command.
+// Result encodes the result of an effect command.
 func (c Codec) Result(r effects.Result) (*nats.Msg, error) {
 	return newMessage(func(d *Draft) error {
 		d.result = resultOf(r)
@@ -308,7 +307,7 @@ func resultOf(r effects.Result) result {
 	}
 }
 
-// resultBody is the body of a result's message.
+// resultBody encodes the body of a result's message.
 func resultBody(r effects.Result) (json.RawMessage, error) {
 	body := resultOf(r)
 	data, err := encode(&body)
@@ -316,4 +315,42 @@ func resultBody(r effects.Result) (json.RawMessage, error) {
 		return nil, reject("payload", err)
 	}
 	return data, nil
+}
+
+// Draft is a message and reusable memory for it. A window writes all its messages into one draft,
+// because the client copies what it publishes. A message is valid until the next is written.
+type Draft struct {
+	nats.Msg
+	room             []byte    // for bodies
+	id, trace, taken [1]string // header values
+	event            envelope
+	command          aggregateCommand
+	result           result
+	coder            jsonvalue.Coder
+}
+
+func NewDraft() *Draft { return &Draft{Msg: nats.Msg{Header: nats.Header{}}} }
+
+// newMessage encodes one message into a draft of its own.
+func newMessage(write func(*Draft) error) (*nats.Msg, error) {
+	d := NewDraft()
+	if err := write(d); err != nil {
+		return nil, err
+	}
+	return &d.Msg, nil
+}
+
+// body encodes *v. It returns a json.RawMessage as it is.
+func (d *Draft) body(v any) (data []byte, err error) {
+	if data, is := v.(json.RawMessage); is {
+		return data, nil
+	}
+	d.room, err = d.coder.Append(d.room[:0], v)
+	return d.room, err
+}
+
+// set writes a header into memory of the draft.
+func (d *Draft) set(name string, place *[1]string, value string) {
+	place[0] = headerText(value)
+	d.Header[name] = place[:]
 }

@@ -18,13 +18,12 @@ type envelope struct {
 	Timestamp     timestamp       `json:"timestamp,omitzero"`
 	Payload       json.RawMessage `json:"payload"`
 	Metadata      metadata        `json:"metadata"`
-	// SpecVersion shows that it is a CloudEvent.
+	// SpecVersion is set in a CloudEvent only.
 	SpecVersion text `json:"specversion,omitempty"`
 }
 
-// Event decodes a message of a saga's inputs. One that cannot be an input comes
-// with Malformed and Error set, addressed as far as its subject says, and with
-// the beginning of its body as a JSON string for payload.
+// Event decodes an input of the sagas. If the message cannot be an input, Malformed and Error are
+// set, the address is the subject's, and the payload is the beginning of the body as a JSON string.
 func (c Codec) Event(m Message) edda.Event {
 	base := edda.Event{
 		Kind: edda.KindEvent, ID: c.ID(m), Time: m.Time.UTC(), Stream: m.Stream, Seq: m.Seq,
@@ -44,7 +43,7 @@ func (c Codec) Event(m Message) edda.Event {
 	return ev
 }
 
-// addressed fills in what the subject alone says.
+// addressed sets the fields that the subject gives.
 func addressed(ev edda.Event, s Subject) edda.Event {
 	ev.Tenant = s.Tenant
 	switch s.Family {
@@ -101,15 +100,15 @@ func (c Codec) native(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	return m.withMetadata(ev, e.Metadata), nil
 }
 
-// withMetadata fills in what every kind of message carries through.
+// withMetadata sets the metadata that every kind of message carries.
 func (m Message) withMetadata(ev edda.Event, md metadata) edda.Event {
 	ev.Correlation, ev.Causation = string(md.Correlation), string(md.Causation)
 	ev.Trace = m.trace(md)
 	return ev
 }
 
-// sameTenant holds the body against the subject, which is the authority.
-// Without tenancy the subject says nothing that a body could contradict.
+// sameTenant compares the body's tenant with the subject's, which is the authority. Without tenancy
+// the subject has none.
 func (c Codec) sameTenant(body text, s Subject) error {
 	if c.NoTenancy || body == "" || string(body) == s.Tenant {
 		return nil
@@ -117,8 +116,8 @@ func (c Codec) sameTenant(body text, s Subject) error {
 	return refuse(edda.DeadTenant, "the body says tenant %.80q, the subject %.80q", body, s.Tenant)
 }
 
-// bodyID is the id the subject stands for: its own, unless it was too long for
-// a subject, when the body must have it.
+// bodyID returns the subject's id. If the subject has only a hash of the id, the body must have the
+// id.
 func bodyID(s Subject, body text, field string) (string, error) {
 	if !s.Short {
 		return s.ID, nil

@@ -82,7 +82,7 @@ func TestMalformedMessages(t *testing.T) {
 	}
 }
 
-func TestMalformedMessagesKnowTheirKey(t *testing.T) {
+func TestMalformedMessagesHaveTheirKey(t *testing.T) {
 	ev := Codec{}.Event(message("tenant.acme.workflow.order.O%201", `{`))
 	if ev.Key != parent || ev.Tenant != "acme" {
 		t.Errorf("got %+v", ev)
@@ -93,7 +93,7 @@ func TestMalformedMessagesKnowTheirKey(t *testing.T) {
 	}
 }
 
-func TestLargeMalformedMessagesAreCut(t *testing.T) {
+func TestTheExcerptOfALargeMessageIsBounded(t *testing.T) {
 	ev := Codec{}.Event(message(orders, strings.Repeat("ä", 1<<20)))
 	if len(ev.Payload) > MaxRaw+100 || !json.Valid(ev.Payload) {
 		t.Errorf("%d bytes are kept", len(ev.Payload))
@@ -123,7 +123,7 @@ func TestEventIDs(t *testing.T) {
 	}
 }
 
-func TestNativeEventsTakeWhatTheBodyLacksFromTheSubject(t *testing.T) {
+func TestNativeEventsTakeMissingFieldsFromTheSubject(t *testing.T) {
 	ev := Codec{}.Event(message("tenant.acme.aggregate.Order.O%201", `{"event_type":"OrderPlaced","payload":{"n":9007199254740993}}`))
 	diff(t, ev, edda.Event{
 		Kind: edda.KindEvent, ID: "S:7", Tenant: "acme", Type: "OrderPlaced", AggregateType: "Order", AggregateID: "O 1",
@@ -148,7 +148,7 @@ func TestWithoutTenancy(t *testing.T) {
 	}
 }
 
-func TestTraceparentGoesBeforeTheMetadata(t *testing.T) {
+func TestTraceparentOverridesTheMetadata(t *testing.T) {
 	body := `{"event_type":"X","metadata":{"trace_id":"t1","correlation_id":42}}`
 	if ev := (Codec{}).Event(message(orders, body, "traceparent", traceparent)); ev.Trace != traceparent || ev.Correlation != "42" {
 		t.Errorf("got %+v", ev)
@@ -184,7 +184,7 @@ func TestStructuredCloudEvents(t *testing.T) {
 	diff(t, Codec{}.Event(message(orders, body, "Content-Type", "application/cloudevents+json")), want)
 }
 
-func TestTheErrorOfACloudEventHasALineEnd(t *testing.T) {
+func TestTheErrorOfACloudEventIsOneLine(t *testing.T) {
 	ev := Codec{}.Event(message(orders, `{"specversion":"1.0","type":"OrderPlaced","data":{}}`))
 	if ev.Malformed == "" || strings.ContainsAny(ev.Error, "\r\n") || strings.Count(ev.Error, "; ") != 1 ||
 		!strings.Contains(ev.Error, "id: ") || !strings.Contains(ev.Error, "source: ") {
@@ -254,7 +254,7 @@ func TestCommandsOfOtherProducers(t *testing.T) {
 	}
 }
 
-func TestCommandsSayTheVersionOfTheirEffect(t *testing.T) {
+func TestCommandsHaveTheVersionOfTheirEffect(t *testing.T) {
 	for body, want := range map[string]int{
 		`{}`:                                   0,
 		`{"metadata":{"effect_version":null}}`: 0,
@@ -269,8 +269,7 @@ func TestCommandsSayTheVersionOfTheirEffect(t *testing.T) {
 	}
 }
 
-// TestNonsenseElsewhereHarmsNothing: only a command has an effect's version.
-func TestNonsenseElsewhereHarmsNothing(t *testing.T) {
+func TestEffectVersionIsIgnoredOutsideCommands(t *testing.T) {
 	ev := Codec{}.Event(message("tenant.acme.effect_result.charge.c-9", `{"result_type":"Succeeded","metadata":{"effect_version":"two"}}`))
 	if ev.Malformed != "" {
 		t.Errorf("a result is malformed: %s", ev.Error)
@@ -303,8 +302,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Fuzzing in a binary with a whole server in it is slow, so the plain test run
-// mutates the golden messages too.
+// TestMutatedMessagesNeverPanic: with the golden messages, because fuzzing in a binary with a whole
+// server is slow.
 func TestMutatedMessagesNeverPanic(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var seeds []Message

@@ -2,9 +2,8 @@ package wire
 
 import "edda/internal/jsonvalue"
 
-// Each envelope names its fields in the order in which they are declared.
+// Each Fields method lists the fields in the order of their declaration, for jsonvalue.
 
-// Fields of an aggregate event or a workflow fact.
 func (e *envelope) Fields(c *jsonvalue.Coder) {
 	c.Text("event_id", (*string)(&e.EventID))
 	c.TextIf("tenant_id", (*string)(&e.TenantID))
@@ -18,7 +17,6 @@ func (e *envelope) Fields(c *jsonvalue.Coder) {
 	c.TextIf("specversion", (*string)(&e.SpecVersion))
 }
 
-// Fields of what goes with every message.
 func (m *metadata) Fields(c *jsonvalue.Coder) {
 	c.TextIf("correlation_id", (*string)(&m.Correlation))
 	c.TextIf("trace_id", (*string)(&m.Trace))
@@ -39,7 +37,6 @@ func (m *metadata) Fields(c *jsonvalue.Coder) {
 	c.TextIf("why", (*string)(&m.Why))
 }
 
-// Fields of an effect command.
 func (m *command) Fields(c *jsonvalue.Coder) {
 	c.TextIf("tenant_id", (*string)(&m.TenantID))
 	c.Text("command_id", (*string)(&m.CommandID))
@@ -50,7 +47,6 @@ func (m *command) Fields(c *jsonvalue.Coder) {
 	c.JSON("metadata", &m.Metadata)
 }
 
-// Fields of the outcome of a command.
 func (r *result) Fields(c *jsonvalue.Coder) {
 	c.TextIf("tenant_id", (*string)(&r.TenantID))
 	c.Text("command_id", (*string)(&r.CommandID))
@@ -62,7 +58,6 @@ func (r *result) Fields(c *jsonvalue.Coder) {
 	c.JSONIf("metadata", &r.Metadata)
 }
 
-// Fields of a message for one instance.
 func (in *input) Fields(c *jsonvalue.Coder) {
 	c.Text("signal_id", (*string)(&in.SignalID))
 	c.TextIf("tenant_id", (*string)(&in.TenantID))
@@ -73,7 +68,6 @@ func (in *input) Fields(c *jsonvalue.Coder) {
 	c.Struct("metadata", &in.Metadata)
 }
 
-// Fields of what a gateway takes, too.
 func (a *aggregateCommand) Fields(c *jsonvalue.Coder) {
 	c.TextIf("tenant_id", &a.TenantID)
 	c.Text("command_id", &a.CommandID)

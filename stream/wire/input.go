@@ -7,11 +7,11 @@ import (
 	"edda"
 )
 
-// inputKind is the word for what a workflow message is.
+// inputKind is the kind of a workflow message.
 type inputKind string
 
 const (
-	inputSignal   inputKind = "signal" // also where no kind is said
+	inputSignal   inputKind = "signal" // also the default
 	inputAnswer   inputKind = "answer"
 	inputOperator inputKind = "operator"
 	inputStart    inputKind = "start"
@@ -19,7 +19,7 @@ const (
 	inputEnd      inputKind = "end"
 )
 
-// byParent is who acts when a parent saga cancels its child.
+// byParent is the actor when a parent saga cancels its child.
 const byParent = "parent"
 
 // input is a message for one instance.
@@ -50,7 +50,7 @@ func (c Codec) input(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	return in.fill(m.withMetadata(ev, in.Metadata))
 }
 
-// fill sets what the kind of the message says.
+// fill sets the fields that depend on the kind.
 func (in input) fill(ev edda.Event) (edda.Event, error) {
 	ev.Type = string(in.Name)
 	switch in.Kind {
@@ -79,7 +79,7 @@ func (in input) byPerson(ev edda.Event) (edda.Event, error) {
 	return ev, in.named()
 }
 
-// fromSaga fills in what one saga tells another.
+// fromSaga sets the fields of a message from another saga.
 func (in input) fromSaga(ev edda.Event) (edda.Event, error) {
 	ev.CommandID = string(in.Metadata.CommandID)
 	switch in.Kind {

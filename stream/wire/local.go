@@ -7,11 +7,11 @@ import (
 	"edda/effects"
 )
 
-// envelopeRoom is more than a command's names, numbers and punctuation take.
+// envelopeRoom is more than a command's names, numbers and punctuation need.
 const envelopeRoom = 4 << 10
 
-// Offered is a command as the stream would give it. It does not fit where the
-// message might be one that the stream cannot carry: that is found out there.
+// Offered returns a command as the stream would deliver it. fits is false if its message may be too
+// large; then publishing decides.
 func (c Codec) Offered(w *edda.Work) (cmd effects.Command, fits bool) {
 	md, err := effectMetadata(w)
 	if err != nil || 2*(len(w.Payload)+len(md))+envelopeRoom > c.maxPayload() {
@@ -25,13 +25,12 @@ func (c Codec) Offered(w *edda.Work) (cmd effects.Command, fits bool) {
 	}, err == nil
 }
 
-// Applied is a result as the stream would give it, and the body of its message as work;
-// the engine says in both when it came. The work is its command's; nil where that is not
-// known.
+// Applied returns a result as the stream would deliver it, and its echo as work. The engine sets
+// the time of both. w is the work of the command; nil if it is not known.
 func (c Codec) Applied(r effects.Result, w *edda.Work) (edda.Event, edda.Work, error) {
 	body, err := resultBody(r)
 	if err == nil {
-		err = c.carries(Subject{Tenant: r.Tenant, Family: FamilyEcho, Name: r.Effect, ID: r.CommandID}, body) // the echo can be a message
+		err = c.carries(Subject{Tenant: r.Tenant, Family: FamilyEcho, Name: r.Effect, ID: r.CommandID}, body) // the echo must fit a message
 	}
 	if err != nil {
 		return edda.Event{}, edda.Work{}, err
@@ -59,8 +58,8 @@ func (c Codec) Applied(r effects.Result, w *edda.Work) (edda.Event, edda.Work, e
 	}, nil
 }
 
-// knownMetadata is what is read of the metadata of a command's result. It is not known of texts
-// that would be others once they were written.
+// knownMetadata returns the metadata of a command's result without decoding it. It reports false if
+// a text is not valid UTF-8, because encoding would change it.
 func knownMetadata(w *edda.Work) (md metadata, known bool) {
 	if w == nil {
 		return md, false

@@ -14,7 +14,7 @@ import (
 	"edda/engine"
 )
 
-// offered are commands as sagas emit them, plain and strange.
+// OfferedWork returns commands as sagas emit them, plain and strange.
 func OfferedWork() []edda.Work {
 	from := edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}
 	plain := edda.Work{ID: "01a2-c", Kind: edda.WorkEffect, From: from, Name: "charge", Payload: json.RawMessage(`{"amount":25,"who":"<é>"}`),
@@ -53,8 +53,7 @@ func through[T any](t *testing.T, v T) (out T) {
 	return out
 }
 
-// TestAnOfferedCommandIsAsTheStreamGivesIt in all that a worker looks at.
-func TestAnOfferedCommandIsAsTheStreamGivesIt(t *testing.T) {
+func TestOfferedEqualsTheDeliveredCommand(t *testing.T) {
 	for i, w := range OfferedWork() {
 		c := Codec{}
 		c.NoTenancy = w.From.Tenant == ""
@@ -72,9 +71,8 @@ func TestAnOfferedCommandIsAsTheStreamGivesIt(t *testing.T) {
 	}
 }
 
-// TestAnAppliedResultIsAsTheStreamGivesIt, and its copy is the message that a worker
-// publishes.
-func TestAnAppliedResultIsAsTheStreamGivesIt(t *testing.T) {
+// TestAppliedEqualsTheDeliveredResult: and its echo is the message that a worker publishes.
+func TestAppliedEqualsTheDeliveredResult(t *testing.T) {
 	for i, w := range OfferedWork() {
 		for _, payload := range []string{`{"id":"P1","<":[1.5,2]}`, "null", `{"code":"network","message":"no\u0000 \u2028","attempts":2,"duration":"1s"}`} {
 			c := Codec{}
@@ -105,7 +103,7 @@ func TestAnAppliedResultIsAsTheStreamGivesIt(t *testing.T) {
 	}
 }
 
-// resultOfEcho is the message of an echo under the subject of a result.
+// resultOfEcho returns the message of an echo under the subject of a result.
 func resultOfEcho(t *testing.T, echo *nats.Msg) *nats.Msg {
 	t.Helper()
 	subject, is := strings.CutSuffix(echo.Subject, ".echo")
@@ -115,7 +113,7 @@ func resultOfEcho(t *testing.T, echo *nats.Msg) *nats.Msg {
 	return &nats.Msg{Subject: subject, Header: echo.Header, Data: echo.Data}
 }
 
-// handedIn is a result as the engine stamps it: the event, the claim and the copy.
+// handedIn returns a result as the engine applies it: the event, the claim and the echo.
 func handedIn(t *testing.T, c Codec, w edda.Work, at time.Time) (edda.Event, edda.Claim, edda.Work) {
 	t.Helper()
 	stored := through(t, w)
@@ -131,9 +129,9 @@ func handedIn(t *testing.T, c Codec, w edda.Work, at time.Time) (edda.Event, edd
 	return ev, claim, copied
 }
 
-// TestACopyGivesTheResultAsItWasHandedIn, to the nanosecond, whenever it was stored; so
-// does the result that the ledger has, when its command comes again.
-func TestACopyGivesTheResultAsItWasHandedIn(t *testing.T) {
+// TestAnEchoDecodesToTheAppliedResult: to the nanosecond, whenever it was stored. The result in the
+// ledger does, too.
+func TestAnEchoDecodesToTheAppliedResult(t *testing.T) {
 	for i, w := range OfferedWork() {
 		for _, late := range []time.Duration{-engine.MaxSkew, -time.Nanosecond, 0, time.Nanosecond, time.Hour, 365 * 24 * time.Hour} {
 			c := Codec{}
@@ -159,8 +157,8 @@ func TestACopyGivesTheResultAsItWasHandedIn(t *testing.T) {
 	}
 }
 
-// TestAStampThatCannotBeTrueIsNotBelieved: the result counts from when it was stored.
-func TestAStampThatCannotBeTrueIsNotBelieved(t *testing.T) {
+// TestAnImpossibleTakenTimeIsIgnored: the result then has its store time.
+func TestAnImpossibleTakenTimeIsIgnored(t *testing.T) {
 	_, _, copied := handedIn(t, Codec{}, OfferedWork()[0], noon)
 	m, err := Codec{}.Work(copied)
 	if err != nil {
@@ -185,8 +183,7 @@ func TestAStampThatCannotBeTrueIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestOnlyResultsOfEffectsHaveAStamp: everything else counts from when it was stored.
-func TestOnlyResultsOfEffectsHaveAStamp(t *testing.T) {
+func TestOnlyResultsHaveATakenTime(t *testing.T) {
 	for name, w := range works() {
 		m, err := Codec{}.Work(w)
 		if err != nil {
@@ -199,8 +196,7 @@ func TestOnlyResultsOfEffectsHaveAStamp(t *testing.T) {
 	}
 }
 
-// TestWhatMayNotFitAMessageIsNotHandedOver: the stream's way says so.
-func TestWhatMayNotFitAMessageIsNotHandedOver(t *testing.T) {
+func TestOfferedRefusesWhatMayNotFitAMessage(t *testing.T) {
 	w := OfferedWork()[0]
 	if _, fits := (Codec{MaxPayload: envelopeRoom + 100}).Offered(&w); fits {
 		t.Error("a command that fills half a message was handed over")

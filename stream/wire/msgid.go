@@ -1,9 +1,13 @@
 package wire
 
 import (
+	"encoding/json"
 	"strings"
 
 	"github.com/nats-io/nats.go"
+
+	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // A stream drops a message whose Nats-Msg-Id it has seen within its window for
@@ -18,24 +22,25 @@ import (
 // escaped tenant has a dot, and the third kind cannot be foreseen. Programs that publish
 // to NATS by themselves choose their headers, so a duplicate is looked at all the same.
 
-// freshMark begins the first word of an id that nobody can have foreseen.
+// freshMark begins the first word of an unpredictable id.
 const freshMark = "~"
 
-// freshLen is the mark and a text of crypto/rand.Text.
+// freshLen is the length of the mark and a crypto/rand.Text.
 const freshLen = len(freshMark) + 26
 
-// derivedID is the Nats-Msg-Id of what Edda publishes for a tenant under an id that it
-// derived.
+// derivedID returns the Nats-Msg-Id of a message that Edda publishes for a tenant under a derived
+// id.
 func derivedID(tenant, id string) string { return escape(tenant) + " " + headerID(id) }
 
-// chosenID is the Nats-Msg-Id of what a caller sends to a subject under an id of his.
+// chosenID returns the Nats-Msg-Id of a message that a caller publishes to a subject under an id of
+// its choice.
 func chosenID(subject, id string) string { return subject + " " + headerID(id) }
 
-// freshID is a Nats-Msg-Id that nobody has taken, where nobody could foresee the text.
+// freshID returns an unused Nats-Msg-Id. The text must be unpredictable.
 func freshID(text, id string) string { return freshMark + text + " " + headerID(id) }
 
-// headerID writes an id so that different ids are different headers: what would end a
-// header, and the space at an end, which is cut off there, are written as %XX.
+// headerID escapes an id injectively for a header. It writes %XX for control characters, '%', and a
+// space at the end, which NATS would cut off.
 func headerID(id string) string {
 	plain := func(i int) bool {
 		c := id[i]
@@ -58,8 +63,8 @@ func headerID(id string) string {
 	return id
 }
 
-// ID is the id of a message whose body has none: the Nats-Msg-Id as its publisher knows
-// it, without what qualifies it, else its place in the stream.
+// ID returns the id of a message whose body has none: its Nats-Msg-Id without the qualifying word,
+// or else its place in the stream.
 func (g Grammar) ID(m Message) string {
 	written := m.header(headerMsgID)
 	if written == "" {
@@ -76,7 +81,53 @@ func (g Grammar) ID(m Message) string {
 	return written
 }
 
-// Rename gives the message a Nats-Msg-Id that nobody has taken. The text is of crypto/rand.
+// Rename sets an unused Nats-Msg-Id. The text must be a crypto/rand.Text.
 func (g Grammar) Rename(m *nats.Msg, text string) {
 	m.Header[headerMsgID] = []string{freshID(text, g.ID(Message{Subject: m.Subject, Header: m.Header}))}
+}
+
+// Copy returns the message to publish it again, without the headers of NATS. An echo becomes a
+// result, because sagas do not read new echoes.
+func (g Grammar) Copy(m Message) *nats.Msg {
+	header := nats.Header{}
+	for name, values := range m.Header {
+		if !strings.HasPrefix(name, "Nats-") {
+			header[name] = values
+		}
+	}
+	subject := m.Subject
+	if s, err := g.Parse(subject); err == nil && s.Family == FamilyEcho {
+		subject = strings.TrimSuffix(subject, echoToken)
+	}
+	return &nats.Msg{Subject: subject, Header: header, Data: m.Data}
+}
+
+// Fresh gives a message a new id. An effect command also gets a new command id, because its old one
+// was answered as failed. Its result will have the new id.
+func (c Codec) Fresh(m *nats.Msg, id string) (*nats.Msg, error) {
+	if m.Header == nil {
+		m.Header = nats.Header{}
+	}
+	s, err := c.Parse(m.Subject)
+	if err != nil { // not a subject of ours: publish it there again
+		m.Header[headerMsgID] = []string{chosenID(m.Subject, id)}
+		return m, nil
+	}
+	m.Header[headerMsgID] = []string{derivedID(s.Tenant, id)}
+	if s.Family != FamilyEffect {
+		return m, nil
+	}
+	s.ID, s.Short = id, false
+	if m.Subject, err = c.Build(s); err != nil {
+		return nil, edda.Classify(edda.Permanent, "subject of the command: %w", err)
+	}
+	var body map[string]json.RawMessage
+	if jsonvalue.Unmarshal(m.Data, &body) != nil || body["command_id"] == nil {
+		return m, nil
+	}
+	body["command_id"], err = encode(id)
+	if err == nil {
+		m.Data, err = encode(&body)
+	}
+	return m, err
 }

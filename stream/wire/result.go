@@ -20,15 +20,15 @@ type result struct {
 	Payload    json.RawMessage `json:"payload"`
 	Timestamp  timestamp       `json:"timestamp,omitzero"`
 	Attempts   int             `json:"attempts,omitempty"`
-	// Metadata is the command's, echoed; a foreign worker may leave it out.
+	// Metadata is a copy of the command's; another worker may leave it out.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
-// CommandEffect is the effect under which a rejected aggregate command is answered.
+// CommandEffect is the effect name in the result of a rejected aggregate command.
 const CommandEffect = "command"
 
-// ResultID is the message id of a command's result, and so the trigger id of
-// the transition that applies it.
+// ResultID returns the message id of a command's result. It is also the trigger id of the
+// transition that applies it.
 func ResultID(commandID string) string { return commandID + ".result" }
 
 func (c Codec) result(ev edda.Event, s Subject, m Message) (edda.Event, error) {
@@ -62,24 +62,23 @@ func (c Codec) result(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	return m.withMetadata(ev, md), nil
 }
 
-// takenAt writes into a result when the sagas took it that was handed to them within
-// their process. Most results are not.
+// takenAt sets the header of a result that was handed over inside the process: when the sagas
+// applied it. Most results have none.
 func (d *Draft) takenAt(at time.Time) {
 	if !at.IsZero() {
 		d.set(headerTaken, &d.taken, at.UTC().Format(time.RFC3339Nano))
 	}
 }
 
-// Taken is what [draft.takenAt] wrote, to the nanosecond: the ids of what the result sets off
-// come of it, and what is called, under which key.
+// Taken returns the time that [Draft.takenAt] wrote, to the nanosecond. The ids of the work that
+// follows from the result are derived from it.
 //
-// It is believed where it can be so: from 1970, as ids can say no earlier time, to when
-// the message was stored, by a clock that may be [engine.MaxSkew] behind the process's
-// own. Whoever may publish results can write one, and gains nothing that he has not: he
-// may answer every command as he likes, whenever he likes. A time in the past makes
-// nothing earlier, since a saga's now does not go back behind what it has seen, and one
-// in the future is what he gets by publishing a minute later. Ids are derived of more
-// than the time, so he cannot choose them either.
+// A time is accepted if it is possible: not before 1970, because ids cannot express that, and not
+// after the message was stored, allowing for a server clock that is [engine.MaxSkew] behind. A
+// producer that may publish results can write any such time and gains nothing: it may give any
+// answer at any time already. A past time makes nothing earlier, because a saga's now never goes
+// back. A future time could be had by publishing later. Ids depend on more than the time, so the
+// producer cannot choose them.
 func (m Message) Taken() (at time.Time, was bool) {
 	text := m.header(headerTaken)
 	if text == "" {
@@ -92,7 +91,7 @@ func (m Message) Taken() (at time.Time, was bool) {
 	return at.UTC(), true
 }
 
-// commandID is the subject's; the body may repeat but not change it.
+// commandID returns the subject's command id. The body may repeat it, but must not contradict it.
 func commandID(s Subject, body text) (string, error) {
 	id, err := bodyID(s, body, "command_id")
 	if err == nil && body != "" && string(body) != id {
@@ -120,9 +119,9 @@ func outcome(t text) (edda.Outcome, error) {
 	return "", refuse(edda.DeadUndecodable, "outcome %.40q is none of Succeeded, Failed, TimedOut", string(t))
 }
 
-// Rejected is the result of work that a destination refused for good.
+// Rejected returns the result of work that a destination has refused for good.
 func Rejected(w edda.Work, r outbox.Rejection) (effects.Result, error) {
-	w, outcome := asAsked(w)
+	w, outcome := asCommand(w)
 	effect := w.Name
 	if w.Kind == edda.WorkCommand {
 		effect = CommandEffect
@@ -138,9 +137,9 @@ func Rejected(w edda.Work, r outbox.Rejection) (effects.Result, error) {
 	}, err
 }
 
-// asAsked is a child's end as if its parent had asked for it: it is the parent
-// that hears, and a success that cannot be told is an outcome it does not know.
-func asAsked(w edda.Work) (edda.Work, edda.Outcome) {
+// asCommand turns a child's end into the parent's command, because the parent gets the result. A
+// success that cannot be sent is TimedOut for the parent: it does not know the outcome.
+func asCommand(w edda.Work) (edda.Work, edda.Outcome) {
 	if w.Kind != edda.WorkEnd {
 		return w, edda.Failed
 	}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"crypto/sha256"
+	"encoding/base32"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -10,8 +11,8 @@ import (
 	"edda"
 )
 
-// Family is the kind of a subject: its first token after the tenant, and for echoes their
-// last token too.
+// Family is the kind of a subject: its first token after the tenant, and for echoes also the last
+// one.
 type Family string
 
 // The families of subjects.
@@ -22,40 +23,39 @@ const (
 	FamilyCommand   Family = "command"        // name: aggregate type; id: aggregate id
 	FamilyResult    Family = "effect_result"  // name: effect; id: command id
 	FamilyFact      Family = "workflow_event" // name: saga; id: key
-	// FamilyEcho is a result's subject with one token more. So a filter on FamilyResult
-	// leaves echoes out.
+	// FamilyEcho is a result's subject with one more token, so that a filter on FamilyResult does
+	// not match it.
 	FamilyEcho Family = FamilyResult + echoToken
 )
 
 // echoToken ends the subject of an echo.
 const echoToken = ".echo"
 
-// MaxSubject bounds the bytes of a subject that Edda builds: NATS advises to
-// stay below 256.
+// MaxSubject bounds the length of a subject in bytes. NATS advises less than 256.
 const MaxSubject = 255
 
 const (
-	// emptyToken stands for the empty text: NATS allows no empty token, and no
-	// escape of ours has a '-' after the '%'.
+	// emptyToken stands for the empty string, because NATS allows no empty token. No escape has '-'
+	// after '%'.
 	emptyToken = "%-"
-	// shortMark begins an id that was too long and is given as its SHA-256.
+	// shortMark begins the SHA-256 of an id that was too long.
 	shortMark = "%~"
-	// shortLen is the mark and the base64 of the 32 bytes.
+	// shortLen is the length of the mark and the base64 of 32 bytes.
 	shortLen = len(shortMark) + 43
 )
 
-// Subject is a subject taken apart, unescaped.
+// Subject is a parsed, unescaped subject.
 type Subject struct {
 	Tenant string
 	Family Family
 	Name   string
 	ID     string
-	// Short is set when the id was too long for a subject: ID is then the
-	// token itself, and the body of the message has the id.
+	// Short is set if the id was too long. ID is then the token with its hash, and the body has the
+	// id.
 	Short bool
 }
 
-// Is tells whether the subject is that of the id.
+// Is reports whether the subject is that of the id.
 func (s Subject) Is(id string) bool {
 	if s.Short {
 		return s.ID == shorten(id)
@@ -69,10 +69,9 @@ type Grammar struct {
 	NoTenancy bool
 }
 
-// Build writes a subject. What a token cannot hold (controls, space, '.', '*',
-// '>') is written as %XX, an empty token as "%-". When the whole would pass
-// MaxSubject, the id is replaced by its hash; when it still does, the error is
-// edda.Permanent.
+// Build returns the subject. It writes characters that a token cannot hold (controls, space, '.',
+// '*', '>') as %XX, and an empty token as "%-". If the subject would exceed MaxSubject, it replaces
+// the id by its hash. If it is still too long, the error is edda.Permanent.
 func (g Grammar) Build(s Subject) (string, error) {
 	subject := g.join(s, escape(s.ID))
 	if s.Short {
@@ -91,7 +90,7 @@ func (g Grammar) join(s Subject, id string) string {
 	return g.tokens(escape(s.Tenant), s.Family, escape(s.Name), id)
 }
 
-// tokens joins the tokens of a subject or of a pattern.
+// tokens joins the tokens of a subject or a pattern.
 func (g Grammar) tokens(tenant string, f Family, name, id string) string {
 	last := ""
 	if f == FamilyEcho {
@@ -103,8 +102,7 @@ func (g Grammar) tokens(tenant string, f Family, name, id string) string {
 	return "tenant." + tenant + "." + string(f) + "." + name + "." + id + last
 }
 
-// Parse takes a subject apart. It reads everything that Build writes, and
-// leaves a '%' that begins no escape as it is.
+// Parse parses a subject. It reverses Build, and keeps a '%' that begins no escape.
 func (g Grammar) Parse(subject string) (Subject, error) {
 	rest := subject
 	var s Subject
@@ -142,10 +140,10 @@ func known(f Family) bool {
 	return false
 }
 
-// All is the pattern of every subject of a family.
+// All returns the pattern of all subjects of a family.
 func (g Grammar) All(f Family) string { return g.pattern("*", f, "*") }
 
-// pattern writes a filter; tenant and name are escaped unless they are "*".
+// pattern returns a filter. It escapes tenant and name unless they are "*".
 func (g Grammar) pattern(tenant string, f Family, name string) string {
 	return g.tokens(wild(tenant), f, wild(name), "*")
 }
@@ -187,8 +185,7 @@ func escape(s string) string {
 	return b.String()
 }
 
-// illegal also names the replacement rune, so that bytes which are no UTF-8
-// survive too.
+// illegal includes the replacement rune, so that invalid UTF-8 survives, too.
 func illegal(r rune) bool {
 	return r <= ' ' || r == 0x7f || r == '.' || r == '*' || r == '>' || r == '%' || r == utf8.RuneError
 }
@@ -226,8 +223,8 @@ func unhex(c byte) int {
 	return -1
 }
 
-// covered tells whether one of the stream's subjects takes in all that the
-// wanted pattern matches.
+// Covers reports whether one of the stream's subjects matches everything that the wanted pattern
+// matches.
 func Covers(have []string, want string) bool {
 	for _, h := range have {
 		if subset(strings.Split(want, "."), strings.Split(h, ".")) {
@@ -248,3 +245,33 @@ func subset(want, have []string) bool {
 	}
 	return len(want) == len(have)
 }
+
+// The streams.
+const (
+	AggregateEvents  = "AGGREGATE_EVENTS"
+	WorkflowCommands = "WORKFLOW_COMMANDS"
+	WorkflowEvents   = "WORKFLOW_EVENTS"
+)
+
+// maxNamePart keeps edda_effect_<part>_<hash> below the 32 characters that NATS advises.
+const maxNamePart = 10
+
+// ConsumerName returns edda_<role>_<part>_<hash>. The part is for people. The hash covers
+// everything that distinguishes consumers.
+func ConsumerName(role, part string, distinct ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(append([]string{part}, distinct...), "\x00")))
+	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5]))
+	part = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return '_'
+	}, part)
+	if part != "" {
+		part = part[:min(len(part), maxNamePart)] + "_"
+	}
+	return ConsumerPrefix(role) + part + hash
+}
+
+// ConsumerPrefix returns the prefix of a role's consumer names.
+func ConsumerPrefix(role string) string { return "edda_" + role + "_" }

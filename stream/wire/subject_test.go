@@ -67,7 +67,7 @@ func families() *rapid.Generator[Family] {
 	})
 }
 
-// names draws texts of any runes, and of those that NATS does not allow.
+// names draws any texts, and texts with runes that NATS does not allow.
 func names() *rapid.Generator[string] {
 	return rapid.OneOf(rapid.String(), rapid.StringOfN(rapid.SampledFrom([]rune(" .*>%-~\n\x00\x7fäA\uFFFD")), 0, 12, -1))
 }
@@ -100,7 +100,7 @@ func TestSubjectsRoundTrip(t *testing.T) {
 	})
 }
 
-// legal checks what NATS asks of a subject.
+// legal checks the rules of NATS for subjects.
 func legal(t *rapid.T, g Grammar, f Family, subject string) {
 	tokens := 5
 	if g.NoTenancy {
@@ -119,7 +119,7 @@ func legal(t *rapid.T, g Grammar, f Family, subject string) {
 	}
 }
 
-func TestBytesThatAreNoTextRoundTrip(t *testing.T) {
+func TestInvalidUTF8RoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))
 		if got := unescape(escape(want)); got != want {
@@ -194,5 +194,83 @@ func TestFilters(t *testing.T) {
 		if got := strings.Join(g.Filters(test.tenants, "*", FamilyAggregate), " "); got != test.want {
 			t.Errorf("%v: %s, want %s", test.tenants, got, test.want)
 		}
+	}
+}
+
+// FuzzSubject: any names give one subject, which parses to the same names and which no other tenant
+// has. Any subject is parsed or refused, and a parsed one builds the same tenant's subject.
+func FuzzSubject(f *testing.F) {
+	for _, s := range []string{"", "%-", "%~", "a.b", "*", ">", "%2E", "ü", "\xff", "\x00", strings.Repeat("x", 300)} {
+		f.Add("acme", "Order", s, s)
+		f.Add(s, "Order", "O1", "tenant."+s+".aggregate.Order.O1")
+		f.Add("acme", s, "O1", "tenant.acme.effect_result."+s+".c-1")
+	}
+	f.Fuzz(func(t *testing.T, tenant, name, id, subject string) {
+		want := Subject{Tenant: tenant, Family: FamilyWorkflow, Name: name, ID: id}
+		if built, err := (Grammar{}).Build(want); err == nil {
+			got, err := Grammar{}.Parse(built)
+			if err != nil || got.Tenant != tenant || got.Name != name || !got.Is(id) {
+				t.Fatalf("%+v is %q, which reads as %+v, %v", want, built, got, err)
+			}
+			if len(built) > MaxSubject || strings.Count(built, ".") != 4 || strings.ContainsAny(built, "*> \t\r\n\x00") {
+				t.Fatalf("%+v is %q", want, built)
+			}
+			other := want
+			if other.Tenant += id; id != "" {
+				if theirs, err := (Grammar{}).Build(other); err == nil && theirs == built {
+					t.Fatalf("%q and %q have the subject %q", tenant, other.Tenant, built)
+				}
+			}
+		}
+		s, err := Grammar{}.Parse(subject)
+		if err != nil {
+			return
+		}
+		if built, err := (Grammar{}).Build(s); err == nil {
+			if again, err := (Grammar{}).Parse(built); err != nil || again.Tenant != s.Tenant || again.Name != s.Name || !again.Is(s.ID) && again.ID != s.ID {
+				t.Fatalf("%q reads as %+v, written as %q, read as %+v, %v", subject, s, built, again, err)
+			}
+		}
+	})
+}
+
+func TestTenantsOverlap(t *testing.T) {
+	tests := []struct {
+		p, q string
+		want bool
+	}{
+		{"acme", "acme", true}, {"acme", "beta", false}, {"a*", "acme", true}, {"acme", "a*", true},
+		{"a*", "b*", false}, {"a*", "ab*", true}, {"*a", "*b", false}, {"a*x", "ab*", true}, {"*", "b", true},
+	}
+	for _, test := range tests {
+		if got := (Tenants{test.p}).Overlap(Tenants{test.q}); got != test.want {
+			t.Errorf("%s and %s: %v", test.p, test.q, got)
+		}
+	}
+}
+
+func TestCovers(t *testing.T) {
+	tests := []struct {
+		have, want string
+		covered    bool
+	}{
+		{"a.*.c", "a.*.c", true}, {"a.>", "a.*.c", true}, {">", "a.*.c", true}, {"*.*.*", "a.*.c", true},
+		{"a.b.c", "a.*.c", false}, {"a.*", "a.*.c", false}, {"a.*.c.>", "a.*.c", false}, {"a.*.c.d", "a.*.c", false},
+	}
+	for _, test := range tests {
+		if got := Covers([]string{"x", test.have}, test.want); got != test.covered {
+			t.Errorf("%s covers %s: %v", test.have, test.want, got)
+		}
+	}
+}
+
+func TestConsumerNamesAreShort(t *testing.T) {
+	seen := map[string]bool{}
+	for _, effect := range []string{"", "charge", "a_very_long_name_of_an_effect_1", "a_very_long_name_of_an_effect_2", "ä.*>"} {
+		name := ConsumerName("effect", effect, "tenants")
+		if len(name) >= 32 || seen[name] || strings.ContainsAny(name, ".*> äÄ") {
+			t.Errorf("%q is the name for %q", name, effect)
+		}
+		seen[name] = true
 	}
 }

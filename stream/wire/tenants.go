@@ -7,27 +7,27 @@ import (
 	"edda"
 )
 
-// maxFilters bounds the filters of one consumer: beyond it the server's
-// matching costs more than reading what is not wanted.
+// maxFilters bounds the filters of one consumer. With more, the server's matching costs more than
+// reading unwanted messages.
 const maxFilters = 32
 
-// Tenants are the tenants a process serves: names, or patterns in which '*'
-// stands for any text. None means all.
+// Tenants are the tenants that a process serves: names, or patterns with '*' for any text. None
+// means all.
 type Tenants []string
 
-// Match tells whether the tenant is served.
+// Match reports whether the tenant is served.
 func (t Tenants) Match(tenant string) bool {
 	return len(t) == 0 || slices.ContainsFunc(t, func(p string) bool { return edda.Matches(p, tenant) })
 }
 
-// Exact tells whether the server can select the tenants by subject.
+// Exact reports whether the server can select the tenants by subject.
 func (t Tenants) Exact() bool {
 	return len(t) > 0 && len(t) <= maxFilters &&
 		!slices.ContainsFunc(t, func(p string) bool { return strings.Contains(p, "*") })
 }
 
-// Filters are the subjects a consumer asks the server for; where a tenant is a
-// pattern they select more than is wanted, and the reader drops the rest.
+// Filters returns the subjects for a consumer. If a tenant is a pattern they match more than
+// wanted, and the reader drops the rest.
 func (g Grammar) Filters(t Tenants, name string, families ...Family) []string {
 	tenants := []string{"*"}
 	if !g.NoTenancy && t.Exact() {
@@ -42,7 +42,7 @@ func (g Grammar) Filters(t Tenants, name string, families ...Family) []string {
 	return out
 }
 
-// Overlap tells whether two processes, which serve these, may take in the same tenant.
+// Overlap reports whether two processes may serve the same tenant.
 func (t Tenants) Overlap(other Tenants) bool {
 	if len(t) == 0 || len(other) == 0 {
 		return true
@@ -57,8 +57,8 @@ func (t Tenants) Overlap(other Tenants) bool {
 	return false
 }
 
-// compatible tells whether some text matches both patterns; of two patterns that
-// both have a '*' only the fixed ends are compared, which may say yes too often.
+// compatible reports whether a text may match both patterns. Of two patterns with '*' it compares
+// only the fixed ends, so it may be true too often.
 func compatible(p, q string) bool {
 	if !strings.Contains(p, "*") {
 		return edda.Matches(q, p)

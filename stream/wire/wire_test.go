@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -19,6 +20,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/jsonvalue/jsonvaluetest"
 	"edda/outbox"
 )
 
@@ -200,7 +202,7 @@ func TestRevokesNameTheirCommand(t *testing.T) {
 	}
 }
 
-func TestLongKeysTravelInTheBody(t *testing.T) {
+func TestTheBodyHasALongKey(t *testing.T) {
 	long := parent
 	long.Correlation = strings.Repeat("key ", 100)
 	m, err := Codec{}.Input(edda.Event{Kind: edda.KindSignal, ID: "s", Type: "hurry", Key: long, Tenant: "acme"})
@@ -217,7 +219,7 @@ func TestLongKeysTravelInTheBody(t *testing.T) {
 	}
 }
 
-func TestWorkThatCannotBeWrittenIsRejected(t *testing.T) {
+func TestWorkThatCannotBeEncodedIsRejected(t *testing.T) {
 	tests := map[string]edda.Work{
 		"kind":      {Kind: edda.WorkMessage},
 		"name":      {Kind: edda.WorkCommand, Name: "NoDot"},
@@ -265,5 +267,92 @@ func diff[T any](t *testing.T, got, want T) {
 	t.Helper()
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+func TestTextDecodesAsEncodingJSON(t *testing.T) {
+	for _, in := range []string{`""`, `"order"`, `"a b.c>*"`, `"Grüße, 世界"`, `"\u00e9\ud83d\ude00"`, `"\ud800"`, `"tab\t\"quoted\" \\ \/"`, "\"bro\xffken\"", "\"\xed\xa0\x80\"", `"\\"`, "\"\u2028\""} {
+		var want string
+		if err := json.Unmarshal([]byte(in), &want); err != nil {
+			t.Fatal(err)
+		}
+		var got struct{ T text }
+		if err := json.Unmarshal([]byte(`{"T":`+in+`}`), &got); err != nil || string(got.T) != want {
+			t.Errorf("%s: %q, want %q: %v", in, got.T, want, err)
+		}
+	}
+}
+
+func TestTextDoesNotAliasItsMessage(t *testing.T) {
+	in := []byte(`{"T":"order"}`)
+	var got struct{ T text }
+	if err := json.Unmarshal(in, &got); err != nil {
+		t.Fatal(err)
+	}
+	clear(in)
+	if got.T != "order" {
+		t.Errorf("%q", got.T)
+	}
+}
+
+func TestMessagesDoNotShareMemory(t *testing.T) {
+	work := []edda.Work{works()["fact"], works()["start"]}
+	first, err := Codec{}.Work(work[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, id := string(first.Data), first.Header.Get(headerMsgID)
+	if _, err := (Codec{}).Work(work[1]); err != nil {
+		t.Fatal(err)
+	}
+	if string(first.Data) != data || first.Header.Get(headerMsgID) != id || id != "acme w-1" {
+		t.Errorf("it has become %s, %s", first.Header, first.Data)
+	}
+}
+
+func envelopes() []any {
+	return []any{&envelope{}, &metadata{}, &command{}, &result{}, &input{}, &aggregateCommand{}}
+}
+
+func TestEnvelopesAreWrittenAndReadAsByEncodingJSON(t *testing.T) {
+	jsonvaluetest.Suite(t, envelopes()...)
+}
+
+func FuzzAppendEnvelope(f *testing.F) { jsonvaluetest.FuzzAppend(f, envelopes()...) }
+
+func FuzzDecodeEnvelope(f *testing.F) { jsonvaluetest.FuzzDecode(f, envelopes()...) }
+
+func TestIDsRoundTrip(t *testing.T) {
+	const subject = "tenant.acme.effect_result.charge.c"
+	for _, id := range []string{"c.result", "a b", " a", "a ", "", "100%", "%20", "a\r\nb\x00", "é", "~x y", strings.Repeat("x", 500)} {
+		for name, header := range map[string]string{"derived": derivedID("acme", id), "chosen": chosenID(subject, id), "fresh": freshID(rand.Text(), id)} {
+			if strings.ContainsAny(header, "\r\n\x00") || strings.HasSuffix(header, " ") && id != "" {
+				t.Errorf("%s: %q is no header", name, header)
+			}
+			if got := (Grammar{}).ID(Message{Subject: subject, Header: nats.Header{headerMsgID: {header}}}); got != id {
+				t.Errorf("%s: %q came back as %q", name, id, got)
+			}
+		}
+	}
+	for header, want := range map[string]string{ // those of others, and of an older Edda
+		"c.result": "c.result", "bob c.result": "bob c.result", "a b c": "a b c", "~short x": "~short x", "100%25": "100%25",
+	} {
+		if got := (Grammar{}).ID(Message{Subject: subject, Header: nats.Header{headerMsgID: {header}}}); got != want {
+			t.Errorf("%q is read as %q", header, got)
+		}
+	}
+}
+
+func TestDifferentIDsHaveDifferentHeaders(t *testing.T) {
+	seen := map[string]string{}
+	for _, tenant := range []string{"", "a", "a b", "a.b", "tenant", "%-"} {
+		for _, id := range []string{"", "x", " x", "x ", "x\n", "x_", "x%0A", "b x"} {
+			for _, header := range []string{derivedID(tenant, id), chosenID("tenant."+escape(tenant)+".workflow.s.k", id)} {
+				if was, is := seen[header]; is {
+					t.Errorf("%q is the header of %s and of %q %q", header, was, tenant, id)
+				}
+				seen[header] = tenant + " " + id
+			}
+		}
 	}
 }
