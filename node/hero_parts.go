@@ -146,7 +146,7 @@ type mesh struct {
 	api mycelium.API
 	hub *mycelium.Hub
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	asked time.Time
 	last  error
 }
@@ -197,7 +197,7 @@ func (p *process) countMessages() func(string) {
 	return func(what string) { c.WithLabelValues(what).Inc() }
 }
 
-// check tells whether Mycelium answers.
+// check reports whether Mycelium answers.
 func (m *mesh) check(ctx context.Context) error {
 	if m == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"edda/hero/redisdb"
 )
 
-// needsRedis tells whether anything of the process talks to Redis.
+// needsRedis reports whether anything of the process talks to Redis.
 func (s Settings) usesRedis() bool { return s.Redis.configured() || s.coordinator() || s.runner() }
 
 // redisFromEnv is the Redis of the variables that edda hero knows, where nothing

@@ -120,7 +120,7 @@ func (c *Coordinator) serve() error {
 // OpenRPC returns the document that rpc.discover answers.
 func (c *Coordinator) OpenRPC() any { return c.rpc.OpenRPC() }
 
-// Check tells whether Redis takes writes and Mycelium answers.
+// Check reports whether Redis takes writes and Mycelium answers.
 func (c *Coordinator) Check(ctx context.Context) error {
 	var mycelium error
 	if c.options.Mycelium != nil {

@@ -23,6 +23,7 @@ import (
 	"edda/hero/flow"
 	"edda/hero/jsonrpc"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
 )
 
@@ -60,11 +61,7 @@ func newWorld(t *testing.T, o Options) *world {
 
 func worldOn(t *testing.T, redis *realservers.Server, o Options) *world {
 	t.Helper()
-	db, err := redisdb.Open(redisdb.Options{Addr: redis.Address()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := redisdbtest.Open(t, redisdb.Options{Addr: redis.Address()})
 	raw, err := db.Client(0)
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +201,7 @@ func (w *world) flow(id uint32, jobs ...uint32) {
 // status in Redis as the projection does.
 type fakeFlows struct {
 	db      *redisdb.DB
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	states  map[[2]uint32]flow.State
 	reports []hero.Report
 	fail    error         // what every call answers

@@ -108,7 +108,7 @@ func permissions() []permission {
 // contextOf is the context that a row has for itself, of the 15 that there are.
 func contextOf(id uint32) uint32 { return 8 + id%7 }
 
-// may tells whether the actor is among who may.
+// may reports whether the actor is among who may.
 func (p permission) may(actor uint32) bool {
 	if p.who == anybody || p.who == shown || actor == admin || actor == other {
 		return p.who != itself

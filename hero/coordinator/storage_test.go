@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"edda/hero/jsonrpc"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
 )
 
@@ -17,11 +18,7 @@ import (
 // made read-only and full: each call says so, and the coordinator goes on by
 // itself when it is over.
 func TestARedisThatIsAwayIsSaidAndComesBack(t *testing.T) {
-	redis, err := realservers.Redis(realservers.RedisOptions{AppendOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = redis.Stop() })
+	redis := redisdbtest.Start(t, realservers.RedisOptions{AppendOnly: true})
 	w := worldOn(t, redis, Options{}).settle()
 	w.job(10)
 	w.flow(1, 10)

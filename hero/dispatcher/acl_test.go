@@ -12,10 +12,12 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
 )
 
-// The rules of docs/HERO.md are enough for a client and a worker, and for no more.
+// The Redis rights in docs/HERO.md are enough for a client and a worker, and grant no other
+// key.
 func TestTheDocumentedRightsSuffice(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/HERO.md")
@@ -29,7 +31,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	if len(users) != 2 {
 		t.Fatalf("docs/HERO.md has the users %q", users)
 	}
-	b := benchOn(t, startRedis(t, realservers.RedisOptions{Users: users}), Options{})
+	b := benchOn(t, redisdbtest.Start(t, realservers.RedisOptions{Users: users}), Options{})
 	as := func(role string) *redis.Client {
 		o := options(b.server.Address())
 		o.Username, o.Password = "edda-dispatcher-"+role, "PASSWORD"

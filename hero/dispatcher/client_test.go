@@ -12,7 +12,9 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 func TestRunInBothSchemesAndOrders(t *testing.T) {
@@ -39,7 +41,7 @@ func TestAReplyIsKeptForAnHour(t *testing.T) {
 	b.work("w", echo, WorkerOptions{})
 	j := b.dispatch(Job{Script: "r"})
 	reply := SchemeProtocol.ReplyQueue(j.ID)
-	eventually(t, "a reply", func() bool { return b.db.LLen(b.ctx, reply).Val() == 1 })
+	testkit.Until(t, 20*time.Second, "a reply", func() bool { return b.db.LLen(b.ctx, reply).Val() == 1 })
 	if ttl := b.db.TTL(b.ctx, reply).Val(); ttl < 59*time.Minute || ttl > time.Hour {
 		t.Errorf("the reply lasts %s", ttl)
 	}
@@ -60,7 +62,7 @@ func TestOrder(t *testing.T) {
 				ran = append(ran, j.Script)
 				return JobResult{OK: true}
 			}, WorkerOptions{Order: order})
-			eventually(t, "all ran", func() bool { mu.Lock(); defer mu.Unlock(); return len(ran) == 4 })
+			testkit.Until(t, 20*time.Second, "all ran", func() bool { mu.Lock(); defer mu.Unlock(); return len(ran) == 4 })
 			if got := fmt.Sprint(ran); got != want {
 				t.Errorf("ran %s, want %s", got, want)
 			}
@@ -98,7 +100,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// A creation whose answer was lost on the way may be sent again.
+// A client may repeat a creation after the answer was lost.
 func TestTheSameCreationTwiceIsOne(t *testing.T) {
 	b := newBench(t, Options{})
 	j, err := b.client.prepared(Job{WorkerID: "w", Script: "x"})
@@ -177,10 +179,10 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A Redis that is restarted in the middle costs waiting, not the job.
+// A restart of Redis while a job runs delays the job, and does not lose it.
 func TestRedisIsRestartedWhileAJobRuns(t *testing.T) {
 	t.Parallel()
-	s := startRedis(t, realservers.RedisOptions{AppendOnly: true})
+	s := redisdbtest.Start(t, realservers.RedisOptions{AppendOnly: true})
 	b := benchOn(t, s, Options{})
 	began, goOn := make(chan struct{}, 10), make(chan struct{})
 	b.work("w", func(_ context.Context, j Job, _ func(string)) JobResult {
@@ -228,7 +230,7 @@ func TestManyDispatchAtOnce(t *testing.T) {
 					refused.Add(1)
 				}
 				if made.Load() == 1000 {
-					cancel() // who leads a batch then does not fail those of others
+					cancel() // the leader of a batch; the other creations must not fail
 				}
 			}
 		})
@@ -244,7 +246,7 @@ func TestManyDispatchAtOnce(t *testing.T) {
 	}
 }
 
-// The jobs of a batch do not end with the context of who happens to write it.
+// A batch is written even if the context of the client that writes it ends.
 func TestALeaderThatGivesUpWritesTheBatch(t *testing.T) {
 	b := newBench(t, Options{})
 	ctx, cancel := context.WithCancel(b.ctx)

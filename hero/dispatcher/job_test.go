@@ -12,7 +12,7 @@ import (
 	"edda/hero"
 )
 
-// written is a job's hash as a client of ours writes it.
+// written returns the hash that Edda's client writes for a job.
 func written(j Job) map[string]string {
 	h, f := map[string]string{}, j.fields()
 	for i := 0; i < len(f); i += 2 {

@@ -119,8 +119,7 @@ func TestAJobWritesItsLog(t *testing.T) {
 	}
 }
 
-// The logs that a worker's jobs wrote go by number and by age; files of others in the same
-// folder stay.
+// Logs of a worker's jobs are removed by number and by age. Other files in the folder stay.
 func TestLogsOfAWorkersJobsAreKeptForEver(t *testing.T) {
 	core, said := observer.New(zap.InfoLevel)
 	dir := t.TempDir()
@@ -137,7 +136,7 @@ func TestLogsOfAWorkersJobsAreKeptForEver(t *testing.T) {
 		l.Close()
 		for n := range 3 {
 			at := time.Now().Add(-ago)
-			_ = os.Chtimes(filepath.Join(dir, script.PartOf(name, n)), at, at.Add(-time.Duration(n)*time.Second)) // those that are there
+			_ = os.Chtimes(filepath.Join(dir, script.PartOf(name, n)), at, at.Add(-time.Duration(n)*time.Second)) // fails for missing parts
 		}
 	}
 	there := func(want ...string) {
@@ -185,7 +184,7 @@ func TestLogsOfAWorkersJobsAreKeptForEver(t *testing.T) {
 	}
 }
 
-// More logs than may be kept are noticed when a job begins one, not only at times.
+// A job that begins a log over the bound prunes at once, not at the next interval.
 func TestAFloodOfLogsWaitsForTheNextLook(t *testing.T) {
 	dir := t.TempDir()
 	k := newLogKeeper(dir, script.LogBounds{Files: 10}, zap.NewNop())

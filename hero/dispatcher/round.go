@@ -13,9 +13,9 @@ import (
 	"edda/hero"
 )
 
-// round records the ended jobs and begins as many as there is room for, in one script.
-// After an error the next round sends the same results again, which changes nothing where
-// they are recorded.
+// round records the results of ended jobs and begins as many jobs as there is room for, in
+// one script. After an error the next round sends the same results again; recording a
+// result twice changes nothing.
 func (w *Worker) round(ctx, jobs context.Context) error {
 	recording, beginning := len(w.done), w.pending
 	room := 0
@@ -25,7 +25,7 @@ func (w *Worker) round(ctx, jobs context.Context) error {
 	if !w.begins() {
 		beginning = nil
 	}
-	// results are recorded also while the worker stops
+	// The worker records results while it stops, too.
 	answer, err := w.exchange(context.WithoutCancel(ctx), recording, room, beginning)
 	if err != nil {
 		return trouble("take and record jobs of "+w.id, err)
@@ -60,7 +60,7 @@ func (w *Worker) exchange(ctx context.Context, recording, room int, beginning []
 	}
 	answer, err := w.conn.run(ctx, w.scripts.round, args...).Slice()
 	if err == nil && len(answer) != 4 {
-		err = errors.New("an answer of another form")
+		err = errors.New("Redis answered in another form")
 	}
 	return answer, err
 }
@@ -135,8 +135,8 @@ func (w *Worker) start(jobs context.Context, id string, hash map[string]string, 
 	})
 }
 
-// gate decides whether a job that depends on others may begin. Until they have ended, the
-// job waits.
+// gate decides whether a job with dependencies may begin. Until they have ended, the job
+// waits.
 func (w *Worker) gate(ctx context.Context, id string, hash map[string]string) error {
 	j, err := readJob(id, hash)
 	never := ""
@@ -157,7 +157,7 @@ func (w *Worker) gate(ctx context.Context, id string, hash map[string]string) er
 	fate, err := w.conn.run(ctx, w.scripts.park, args...).Text()
 	if err != nil {
 		w.pending = append(w.pending, "gate", id)
-		return trouble("look at what job "+id+" depends on", err)
+		return trouble("check the dependencies of job "+id, err)
 	}
 	switch fate {
 	case "ready":
@@ -180,7 +180,7 @@ func (w *Worker) look(ctx context.Context) error {
 		return nil
 	}
 	if err := w.script(ctx, w.scripts.beat, w.id, w.run, (beatsLost * w.o.Beat).Milliseconds()); err != nil {
-		return trouble("say that worker "+w.id+" lives", err)
+		return trouble("send the heartbeat of worker "+w.id, err)
 	}
 	if w.beaten.IsZero() && w.o.Began != nil {
 		w.o.Began()
@@ -197,7 +197,7 @@ func (w *Worker) stops(ctx context.Context) error {
 	w.stopped = time.Now()
 	ids, err := w.db.LRange(ctx, StopQueue(w.id), 0, -1).Result()
 	if err != nil {
-		return trouble("look at the stop queue of "+w.id, err)
+		return trouble("read the stop queue of "+w.id, err)
 	}
 	for _, id := range ids {
 		if r := w.running[id]; r != nil {
@@ -213,7 +213,7 @@ func (w *Worker) stops(ctx context.Context) error {
 func (w *Worker) compare(ctx context.Context) error {
 	ids, err := w.db.LRange(ctx, w.taken, 0, -1).Result()
 	if err != nil {
-		return trouble("look at what is taken", err)
+		return trouble("read the taken list", err)
 	}
 	there, strays, back := map[string]bool{}, map[string]bool{}, []string(nil)
 	known := map[string]bool{}

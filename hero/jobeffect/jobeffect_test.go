@@ -17,6 +17,7 @@ import (
 	"edda/hero"
 	"edda/hero/jobeffect"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
 	"edda/manifests"
 )
@@ -88,19 +89,14 @@ type shop struct {
 	db       *redisdb.DB
 	provider *jobeffect.Provider
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	seen  map[string]bool
 	calls map[string]int // by key
 	ready chan struct{}  // closed at the second call of hangs
 }
 
 func newShop(t *testing.T) *shop {
-	s, err := realservers.Redis(realservers.RedisOptions{AppendOnly: true})
-	must(t, err)
-	t.Cleanup(func() { must(t, s.Stop()) })
-	db, err := redisdb.Open(redisdb.Options{Addr: s.Address()})
-	must(t, err)
-	t.Cleanup(func() { must(t, db.Close()) })
+	s, db := redisdbtest.New(t, realservers.RedisOptions{AppendOnly: true})
 	must(t, db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{12}}))
 	return &shop{t: t, server: s, db: db, provider: jobeffect.New(db), seen: map[string]bool{}, calls: map[string]int{}, ready: make(chan struct{})}
 }

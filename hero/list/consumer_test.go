@@ -11,10 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
-	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/backoff"
 	"edda/internal/logthrottle"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 const in, from, into = 1, "queue:python", "queue:python:running:1"
@@ -30,16 +31,7 @@ type bed struct {
 }
 
 func newBed(t *testing.T, slots int) *bed {
-	server, err := realservers.Redis(realservers.RedisOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Stop() })
-	db, err := redisdb.Open(redisdb.Options{Addr: server.Address()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
+	_, db := redisdbtest.New(t, realservers.RedisOptions{})
 	client, err := db.Client(in)
 	if err != nil {
 		t.Fatal(err)
@@ -132,11 +124,7 @@ func TestAKeyThatFindsNoSlotReturnsToTheFront(t *testing.T) {
 	b := newBed(t, 1)
 	defer b.run()()
 	waits := func() bool { return b.redis.InfoMap(b.Context(), "clients").Item("Clients", "blocked_clients") == "1" }
-	for until := time.Now().Add(10 * time.Second); !waits(); time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("nobody waits for a key")
-		}
-	}
+	testkit.Until(t, 10*time.Second, "a take waits for a key", waits)
 	b.Workers.TryAcquire()
 	b.redis.Pipelined(b.Context(), func(p redis.Pipeliner) error { // at once: the older is moved
 		p.LPush(b.Context(), from, "older", "newer")

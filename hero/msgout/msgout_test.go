@@ -16,6 +16,7 @@ import (
 	"edda/hero/flow"
 	"edda/hero/msgout"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
 	"edda/outbox"
 )
@@ -32,14 +33,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	s, err := realservers.Redis(realservers.RedisOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { must(t, s.Stop()) })
-	db, err := redisdb.Open(redisdb.Options{Addr: s.Address()})
-	must(t, err)
-	t.Cleanup(func() { must(t, db.Close()) })
+	s, db := redisdbtest.New(t, realservers.RedisOptions{})
 	b := &bench{t: t, server: s, db: db}
 	b.dest = msgout.New(db, b)
 	must(t, db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{12}}))

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"edda/internal/testkit"
 )
 
 func TestPushPopReplyStatus(t *testing.T) {
@@ -117,7 +119,7 @@ func TestPopThatWaitsKeepsOthersWaiting(t *testing.T) {
 			}
 			popped <- err
 		}()
-		eventually(t, "a push is kept waiting", func() bool {
+		testkit.Until(t, patience, "a push is kept waiting", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			_, err := near.Push(ctx, w.dst(), topic, nil, 0)

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -27,7 +29,7 @@ func TestNodeThatIsDownAtTheStart(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		w.far.Stop()
 		w.server(Options{Log: zap.New(core)}, answering)
-		eventually(t, "it is missed", func() bool { return logs.FilterMessage("mycelium does not answer, asking again").Len() == 2 })
+		testkit.Until(t, patience, "it is missed", func() bool { return logs.FilterMessage("mycelium does not answer, asking again").Len() == 2 })
 		h := w.caller(Options{})
 		_, err := h.Call(within(t, patience), w.dst(), topic, request("1"), "1", CallOptions{Observe: func(s State, _ string) {
 			if s == StatePending {
@@ -59,7 +61,7 @@ func TestReplyThatIsQuickerThanThePush(t *testing.T) {
 		w.server(Options{}, func(context.Context, Message) []byte { return []byte(unread) })
 		s := &slow{API: w.dial(w.near), popped: make(chan struct{})}
 		h := NewHub(s, Options{})
-		w.run(h)
+		testkit.Run(t, h.Run)
 		go func() {
 			for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 				h.mu.Lock()
@@ -131,7 +133,7 @@ func TestResponsesAreNotRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "both are strays", func() bool { return c.of(CountStray) == 2 })
+		testkit.Until(t, patience, "both are strays", func() bool { return c.of(CountStray) == 2 })
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda/hero/mycelium/standin"
+	"edda/internal/testkit"
 )
 
 const topic = "supervisor.rpc"
@@ -96,26 +97,13 @@ func (c *counts) of(what string) int {
 	return c.seen[what]
 }
 
-// run starts a hub that the test waits for.
-func (w *world) run(h *Hub) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
-	w.t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Error("run:", err)
-		}
-	})
-}
-
 // caller is a hub at the near node.
 func (w *world) caller(o Options) *Hub {
 	if o.Look == 0 {
 		o.Look = 20 * time.Millisecond
 	}
 	h := NewHub(w.dial(w.near), o)
-	w.run(h)
+	testkit.Run(w.t, h.Run)
 	return h
 }
 
@@ -125,7 +113,7 @@ func (w *world) server(o Options, handle Handler) *Hub {
 	if err := h.Serve(topic, handle); err != nil {
 		w.t.Fatal(err)
 	}
-	w.run(h)
+	testkit.Run(w.t, h.Run)
 	return h
 }
 
@@ -141,15 +129,6 @@ func result(id string) []byte {
 
 // answering replies to the id "1".
 func answering(context.Context, Message) []byte { return result("1") }
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never:", what)
-		}
-	}
-}
 
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -184,7 +163,7 @@ func TestCallIsAnswered(t *testing.T) {
 			t.Errorf("states %v", states)
 		}
 		// The reply is counted once it is handed over, and the caller may be quicker.
-		eventually(t, "the reply is counted", func() bool { return c.of(CountReply) == 1 })
+		testkit.Until(t, patience, "the reply is counted", func() bool { return c.of(CountReply) == 1 })
 	})
 }
 
@@ -242,7 +221,7 @@ func TestReplyThatIsLost(t *testing.T) {
 		if !slices.Contains(states, StateRead) {
 			t.Errorf("states %v", states)
 		}
-		eventually(t, "it was handled", func() bool { return c.of(CountRequest) == 1 })
+		testkit.Until(t, patience, "it was handled", func() bool { return c.of(CountRequest) == 1 })
 	})
 }
 
@@ -255,7 +234,7 @@ func TestSecondReplyIsDropped(t *testing.T) {
 		if err != nil || string(reply) != string(result("1")) {
 			t.Fatalf("reply %s, %v", reply, err)
 		}
-		eventually(t, "the second one", func() bool { return c.of(CountStray) == 1 && c.of(CountReply) > 0 })
+		testkit.Until(t, patience, "the second one", func() bool { return c.of(CountStray) == 1 && c.of(CountReply) > 0 })
 		if c.of(CountReply) != 1 {
 			t.Errorf("counts %v", c.seen)
 		}
@@ -315,7 +294,7 @@ func TestReplyOfAStrangerIsDropped(t *testing.T) {
 			if _, err := stranger.Push(t.Context(), Peer{PK: w.near.Key()}, "", forged, 0); err != nil {
 				t.Error(err)
 			}
-			eventually(t, "both forgeries", func() bool { return c.of(CountStranger) == 2 })
+			testkit.Until(t, patience, "both forgeries", func() bool { return c.of(CountStranger) == 2 })
 			close(release)
 		}})
 		if err != nil || string(reply) != string(result("1")) {
@@ -345,7 +324,7 @@ func TestReplyToAnotherCallIsDropped(t *testing.T) {
 			if _, err := far.Push(t.Context(), Peer{PK: w.near.Key()}, "", result("1"), 0); err != nil {
 				t.Error(err)
 			}
-			eventually(t, "a stray", func() bool { return c.of(CountStray)+c.of(CountReply) == 1 })
+			testkit.Until(t, patience, "a stray", func() bool { return c.of(CountStray)+c.of(CountReply) == 1 })
 			close(release)
 		}})
 		if err != nil || string(reply) != string(result("2")) || c.of(CountStray) != 1 {
@@ -437,7 +416,7 @@ func TestNodeIsRestartedWhileACallWaits(t *testing.T) {
 			restarted = true
 			w.near.Stop()
 			close(release) // the reply is on its way while nobody is there
-			eventually(t, "the node is missed", func() bool { return logs.FilterMessage("mycelium does not answer, asking again").Len() > 0 })
+			testkit.Until(t, patience, "the node is missed", func() bool { return logs.FilterMessage("mycelium does not answer, asking again").Len() > 0 })
 			w.near.Start()
 		}})
 		if err != nil || string(reply) != string(result("1")) {
@@ -458,7 +437,7 @@ func TestPushWhoseAnswerIsLostMayHaveBeenMade(t *testing.T) {
 		if err == nil || errors.Is(err, ErrUnsent) || errors.Is(err, ErrRefused) || errors.Is(err, ErrAborted) {
 			t.Errorf("error %v", err)
 		}
-		eventually(t, "the request is served", func() bool { return c.of(CountRequest) == 1 })
+		testkit.Until(t, patience, "the request is served", func() bool { return c.of(CountRequest) == 1 })
 	})
 }
 
@@ -532,7 +511,7 @@ func TestRepeatedRequestIsServedOnce(t *testing.T) {
 		if _, err := w.caller(Options{}).Call(within(t, patience), w.dst(), topic, request("1"), "1", CallOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the repeat", func() bool { return c.of(CountRepeat) == 1 })
+		testkit.Until(t, patience, "the repeat", func() bool { return c.of(CountRepeat) == 1 })
 		if c.of(CountRequest) != 1 {
 			t.Errorf("counts %v", c.seen)
 		}
@@ -572,7 +551,7 @@ func TestHandlerThatPanicsEndsNothing(t *testing.T) {
 		if _, err := w.caller(Options{}).Call(within(t, patience), w.dst(), topic, request("1"), "1", CallOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the panic is logged", func() bool { return logs.FilterMessage("the handler of a topic panicked").Len() == 1 })
+		testkit.Until(t, patience, "the panic is logged", func() bool { return logs.FilterMessage("the handler of a topic panicked").Len() == 1 })
 	})
 }
 
@@ -596,7 +575,7 @@ func TestRequestsBeyondTheBoundWait(t *testing.T) {
 			})
 		}
 		// Two are handled, one is popped and waits, the others stay in the node.
-		eventually(t, "all that fit are handled", func() bool { return at.Load() == 2 && w.far.Unread() == 9 })
+		testkit.Until(t, patience, "all that fit are handled", func() bool { return at.Load() == 2 && w.far.Unread() == 9 })
 		close(gate)
 		group.Wait()
 		if at.Load() != 12 {

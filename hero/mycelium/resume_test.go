@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"edda/hero/mycelium/standin"
+	"edda/internal/testkit"
 )
 
 // An earlier process made the call, and the reply lies in the node: the one of whom was
@@ -25,10 +26,10 @@ func TestAReplyThatLayInTheNodeAtTheStartIsFound(t *testing.T) {
 		if err := far.Reply(t.Context(), Message{ID: pushed.ID, SrcPK: w.near.Key()}, result("1")); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "both lie in the node", func() bool { return w.near.Unread() == 2 })
+		testkit.Until(t, patience, "both lie in the node", func() bool { return w.near.Unread() == 2 })
 		var c counts
 		h := w.caller(Options{Count: c.add})
-		eventually(t, "both were popped", func() bool { return c.of(CountStray) == 2 })
+		testkit.Until(t, patience, "both were popped", func() bool { return c.of(CountStray) == 2 })
 		call := Call{Dst: w.dst(), MessageID: pushed.ID, Requests: []string{"1"}}
 		if reply, err := h.Resume(within(t, patience), call, true); err != nil || string(reply) != string(result("1")) {
 			t.Errorf("%s, %v", reply, err)
@@ -82,7 +83,7 @@ func TestRepliesThatNoCallWaitsForHaveABound(t *testing.T) {
 // sender does not wait for nothing.
 func TestARequestOnATopicThatIsOnlyListenedToIsRefused(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
-		w.run(NewHub(w.dial(w.far), Options{Listen: []string{topic}}))
+		testkit.Run(t, NewHub(w.dial(w.far), Options{Listen: []string{topic}}).Run)
 		reply, err := w.caller(Options{}).Call(within(t, patience), w.dst(), topic, request("1"), "1", CallOptions{})
 		if err != nil || !strings.Contains(string(reply), `"code":-32601`) || !strings.Contains(string(reply), `"id":"1"`) {
 			t.Errorf("%s, %v", reply, err)

@@ -13,7 +13,7 @@ import (
 // commands: before Redis has them, or after it did them and before the answer
 // comes.
 type wire struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	of     string     // commands with this in them
 	times  int
 	before bool
@@ -40,7 +40,7 @@ func (w *wire) breaks(of string, times int, before bool) {
 	w.of, w.times, w.before, w.broken = of, times, before, 0
 }
 
-// hits tells whether a write is of the kind, and when to break.
+// hits reports whether a write is of the kind, and when to break.
 func (w *wire) hits(b []byte) (hit, before bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"edda/hero"
 )
 
-// Gate tells whether the dependencies and prerequisites of a job outside of a flow let it
+// Gate reports whether the dependencies and prerequisites of a job outside of a flow let it
 // run. A flow orders its own jobs.
 type Gate int
 

@@ -24,7 +24,7 @@ const msgOutBroken = "msg_out_broken"
 type contextLoop struct {
 	*list.Loop
 	r       *Router
-	workers *list.Workers // they deliver messages
+	workers *list.Workers // deliver messages
 	// Used only by watch: the offsets of its next look at waiting messages and jobs.
 	watched, released int64
 

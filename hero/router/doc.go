@@ -1,13 +1,13 @@
-// Package router takes messages from msg_out to whom they are for: jobs to
-// supervisors and runners, chat, mail and results to actors. It also takes the
-// job messages that arrived in msg_in and makes jobs of them.
+// Package router delivers the messages of msg_out: jobs to supervisors and runners, and
+// chat, mail and results to actors. It also creates jobs from the job messages in msg_in.
 //
-// A key leaves msg_out by BLMOVE to msg_out_coordinator and is removed from
-// there when the message has its fate: its results are recorded, reported to its
-// flow and on the caller's msg_in, or waiting for a local runner is written down.
-// A router that dies leaves nothing undone: the next one looks the list through,
-// asks the supervisor what became of a job that it may have got, and pushes again
-// only what was not received. Every step may be repeated; what it says is said once.
+// The router moves a key from msg_out to msg_out_coordinator by BLMOVE. It removes the key
+// when the message has its fate: its results are recorded, reported to its flow and
+// pushed to the caller's msg_in, or the list of waiting messages has it, because a local
+// runner will run its job. After a crash the next router goes through
+// msg_out_coordinator. It asks the supervisor for the state of a job that the supervisor
+// may have, and sends only jobs that were not received. Every step may be repeated, and
+// has its effect once.
 //
-// The router decides nothing about flows: it reports to them. It runs nothing.
+// The router makes no decision about flows, and runs no jobs: it reports to flows.
 package router

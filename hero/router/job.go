@@ -293,7 +293,7 @@ func (l *contextLoop) targetAmong(ctx context.Context, m hero.Message, job hero.
 	}
 	switch {
 	case before != "":
-		t, err = remembered(before, runners)
+		t, err = earlierTarget(before, runners)
 		again = true
 	case url != "":
 		t, err = byURL(url, runners)

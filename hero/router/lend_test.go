@@ -7,12 +7,12 @@ import (
 	"edda/hero"
 )
 
-// A job with a supervisor_url was sent without a secret, and refused for good, where the
-// runner that lends it had been created a moment before.
+// A job with a supervisor_url was sent without a secret, and refused for good, if the runner
+// with that secret had just been created.
 func TestARunnerThatWasJustCreatedDoesNotLendItsSecret(t *testing.T) {
 	b, s := newBed(t), newBoss(t)
 	s.secret = "of the new one"
-	r, err := New(b.db, Options{}) // at its own pace: the runners of a context are known for seconds
+	r, err := New(b.db, Options{}) // with the default intervals: it caches runners for seconds
 	b.must(err)
 	b.run(r)
 	for i := range uint32(20) {

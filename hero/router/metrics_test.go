@@ -6,8 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestManyContextsShareALabel: the first have one of their own, and who comes
-// later has that of one that is gone.
+// The first contexts have their own labels. A later one gets a label that was released.
 func TestManyContextsShareALabel(t *testing.T) {
 	m, err := newMetrics(nil)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"edda/hero"
-	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/hero/script"
 	"edda/internal/realservers"
 )
@@ -14,16 +14,7 @@ import (
 // BenchmarkQueue is what a job costs beside its script: from its queue to its
 // recorded end and the message that tells of it.
 func BenchmarkQueue(b *testing.B) {
-	server, err := realservers.Redis(realservers.RedisOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer server.Stop()
-	db, err := redisdb.Open(redisdb.Options{Addr: server.Address()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close()
+	_, db := redisdbtest.New(b, realservers.RedisOptions{})
 	for id := range uint32(b.N) {
 		j := hero.Job{ID: id + 1, CallerID: actor, ContextID: tenant, Script: "x", ScriptType: hero.ScriptPython}
 		if _, _, err := db.Create(b.Context(), tenant, j.Key(), j, j.ScriptType.Queue()); err != nil {

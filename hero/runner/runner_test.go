@@ -19,8 +19,10 @@ import (
 
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/hero/script"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 const (
@@ -38,32 +40,10 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
-	server, err := realservers.Redis(realservers.RedisOptions{AppendOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	w := &world{t: t, server: server, db: openDB(t, server.Address())}
+	server, db := redisdbtest.New(t, realservers.RedisOptions{AppendOnly: true})
+	w := &world{t: t, server: server, db: db}
 	w.must(w.db.PutContext(t.Context(), hero.Context{ID: tenant, Admins: []uint32{actor}}))
 	return w
-}
-
-func openDB(t *testing.T, address string) *redisdb.DB {
-	t.Helper()
-	db, err := redisdb.Open(redisdb.Options{Addr: address})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return db
 }
 
 func (w *world) must(err error) {
@@ -108,20 +88,7 @@ func (w *world) start(id uint32, scripts Scripts, o Options) (stop func()) {
 	w.t.Helper()
 	r, err := New(id, w.db, scripts, quick(o))
 	w.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			if err := <-done; err != nil {
-				w.t.Error(err)
-			}
-		})
-	}
-	w.t.Cleanup(stop)
-	return stop
+	return testkit.Run(w.t, r.Run)
 }
 
 // queue makes a job and puts it into its queue.
@@ -158,11 +125,7 @@ func (w *world) ended(id uint32) hero.Job {
 
 func (w *world) eventually(what string, met func() bool) {
 	w.t.Helper()
-	for until := time.Now().Add(15 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(until) {
-			w.t.Fatalf("never: %s", what)
-		}
-	}
+	testkit.Until(w.t, 20*time.Second, what, met)
 }
 
 // list is a list's keys, newest first.
@@ -637,7 +600,7 @@ func TestBadOptions(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var db *redisdb.DB
 			if tt.want != "needs a Redis" {
-				db = openDB(t, "127.0.0.1:1")
+				db = redisdbtest.Open(t, redisdb.Options{Addr: "127.0.0.1:1"})
 			}
 			if _, err := New(tt.id, db, tt.scripts, tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Error(err)

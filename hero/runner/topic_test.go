@@ -17,6 +17,7 @@ import (
 	"edda/hero/mycelium"
 	"edda/hero/mycelium/standin"
 	"edda/hero/script"
+	"edda/internal/testkit"
 )
 
 // air is a network of two nodes: the runner's, and that of who sends jobs.
@@ -58,35 +59,13 @@ func (a *air) run(scripts Scripts, o Options) (stop func()) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	hubs, endHubs := context.WithCancel(context.Background())
-	ctx, cancel := context.WithCancel(context.Background())
-	var all, runner sync.WaitGroup
 	for _, h := range []*mycelium.Hub{a.hub, a.caller} {
-		all.Go(func() {
-			if err := h.Run(hubs); err != nil {
-				a.t.Error(err)
-			}
-		})
+		testkit.Run(a.t, h.Run)
 	}
-	runner.Go(func() {
-		if err := r.Run(ctx); err != nil {
-			a.t.Error(err)
-		}
-	})
+	stop = testkit.Run(a.t, r.Run)
 	isOpen := func() bool { r.topic.mu.Lock(); defer r.topic.mu.Unlock(); return r.topic.open }
-	for until := time.Now().Add(15 * time.Second); !isOpen(); time.Sleep(time.Millisecond) { // before it refuses as busy
-		if time.Now().After(until) {
-			a.t.Error("the runner never takes jobs from its topic")
-			break
-		}
-	}
-	a.t.Cleanup(func() {
-		cancel()
-		runner.Wait()
-		endHubs()
-		all.Wait()
-	})
-	return func() { cancel(); runner.Wait() }
+	testkit.Until(a.t, 15*time.Second, "the runner takes jobs from its topic", isOpen) // before that it answers busy
+	return stop
 }
 
 // call calls a method of the runner.

@@ -1,20 +1,18 @@
-// Package script runs one script with a configured interpreter, which gets it on
-// its standard input. It promises:
+// Package script runs a script with a configured interpreter, which reads the script
+// from its standard input. It promises:
 //
-//   - A run ends: at its timeout, when it is stopped, and at each of its limits,
-//     with a Reason. Timeout and stop ask first (SIGTERM) and kill after Grace.
-//   - A run ends whole. Every process that came of it is found by a mark that the
-//     kernel hands down through fork, exec and setsid (see mark), whatever session
-//     it made and whatever it did with its environment and its standard output.
-//     What a script leaves running ends with it. Where the runner itself is
+//   - A run ends with a Reason: at its timeout, at a stop, and at each of its limits.
+//     Timeout and stop send SIGTERM first, and SIGKILL after Grace.
+//   - A run ends with all its processes. They carry a mark that the kernel passes on
+//     through fork, exec and setsid (see mark), so neither a new session, nor another
+//     environment, nor a closed standard output hides a process. When the runner is
 //     killed, the interpreter ends at once, and Sweep ends the other processes later.
-//   - Its environment is what the job gives, with a PATH, and a HOME and TMPDIR in a
-//     folder of its own (0700) that is removed afterwards.
+//   - The environment is the job's, with PATH, and with HOME and TMPDIR in a temporary
+//     folder (mode 0700) that is removed after the run.
 //   - Values of secret variables are masked in logs, output, result and reason.
 //
-// What it does not promise without a Sandbox: a script runs as the user that the
-// runner runs as. One that means harm can lower its mark, signal the runner, and
-// write wherever that user may. With a Sandbox it is another user, in namespaces
-// that end with it, without a network and with nothing to write to but a bounded
-// folder in memory. Linux only.
+// Without a Sandbox a script runs as the runner's user: a malicious script can change its
+// mark, signal the runner, and write wherever that user may. With a Sandbox it runs as
+// another user, in namespaces that end with the run, without a network, and writes only
+// to a bounded folder in memory. Linux only.
 package script

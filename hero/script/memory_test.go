@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ways are scripts that would hold 400 MiB; each has step(), which holds 8 more.
+// ways are scripts that would hold 400 MiB. Each defines step(), which holds 8 MiB more.
 var ways = map[string]string{
 	"of its own": "held = []\ndef step(): held.append(bytearray(os.urandom(8)) * (1 << 20))",
 	"memfd":      "def step():\n    fd = os.memfd_create('x'); held.append(fd); os.write(fd, b'x' * (8 << 20))",
@@ -83,7 +83,7 @@ except OSError as e: why = type(e).__name__ + ": " + str(e.strerror)
 time.sleep(3 if len(held) > 8 else 0)
 print(json.dumps({"held": len(held) * 8, "why": why}))`
 
-// bothModes are the host as this machine lets it be, and without cgroups.
+// bothModes returns the host as it is, and a copy without cgroups.
 func bothModes(h *Host) map[string]*Host {
 	return map[string]*Host{"as this machine has it": h, "without cgroups": {options: h.options}}
 }
@@ -189,9 +189,9 @@ func TestCgroupsAreFoundAsTheKernelShowsThem(t *testing.T) {
 func TestRunsLeaveNoCgroupBehind(t *testing.T) {
 	h := newHost(t, nil)
 	if h.cgroups == nil {
-		return // nothing to leave: TestASandboxHoldsNoMoreMemoryThanItMay has what holds then
+		return // without cgroups there is nothing to leave
 	}
-	// One of its own, since other tests run at the same time.
+	// A host with its own cgroup, because other tests run at the same time.
 	own := &cgroups{dir: filepath.Join(h.cgroups.dir, fmt.Sprintf("test-%d", newMark())), unified: h.cgroups.unified}
 	if err := os.Mkdir(own.dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ func TestRunsLeaveNoCgroupBehind(t *testing.T) {
 	if now := left(); len(now) > 0 {
 		t.Errorf("a run left %v", now)
 	}
-	// What a host left that died is cleared away by the next.
+	// The next host clears the cgroup of a dead one.
 	c, err := h.claim("")
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestRunsLeaveNoCgroupBehind(t *testing.T) {
 }
 
 func TestACgroupOfTheSecondVersion(t *testing.T) {
-	dir := t.TempDir() // a picture of one: this kernel's memory may be in the first version
+	dir := t.TempDir() // plain files, because this kernel may count memory in version 1
 	for name, text := range map[string]string{cgroupControllers: "cpuset cpu io memory pids\n", cgroupSubtree: "\n", cgroupProcs: fmt.Sprintf("%d\n", os.Getpid())} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -301,7 +301,7 @@ func TestAProgramOfAnotherArchitectureFindsNoWayAround(t *testing.T) {
 	if !rooted(t) {
 		return
 	}
-	// x32's memfd_create: the same kernel, by a number that a filter of numbers does not know.
+	// memfd_create has another number in the x32 ABI.
 	out := runPython(t, newSandbox(t, nil), Script{Source: fmt.Sprintf(`
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)

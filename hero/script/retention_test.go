@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// written makes a file that was last written so long ago.
+// written creates a file that was last written that long ago.
 func written(t *testing.T, folder, name string, ago time.Duration) {
 	t.Helper()
 	path := filepath.Join(folder, name)
@@ -76,7 +76,7 @@ func TestLogsOfJobsAreKeptForEver(t *testing.T) {
 	}
 }
 
-// A log that is written stays, however old; what is no plain file stays, too.
+// An open log stays, however old. Everything that is not a regular file stays, too.
 func TestALogThatIsWrittenIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	written(t, dir, "open.log", 90*time.Hour)
@@ -118,7 +118,7 @@ func TestALogThatIsWrittenIsRemoved(t *testing.T) {
 	}
 }
 
-// A flood goes through as many parts as are kept, and no more.
+// A flood of lines leaves as many rotated parts as are kept, and no more.
 func TestALogHasMoreOlderPartsThanAreKept(t *testing.T) {
 	t.Parallel()
 	for parts, want := range map[int]string{3: "[job_x.log job_x.log.1 job_x.log.2 job_x.log.3]", -1: "[job_x.log]"} {
@@ -136,7 +136,7 @@ func TestALogHasMoreOlderPartsThanAreKept(t *testing.T) {
 	}
 }
 
-// The age holds in contexts where nothing runs any more, and a person sees it in the log.
+// KeepLogs removes old logs of contexts without runs, and logs that it did.
 func TestLogsOfAContextWhereNothingRunsAreKeptForEver(t *testing.T) {
 	core, said := observer.New(zap.InfoLevel)
 	h := newHost(t, func(o *Options) { o.Log, o.Limits.LogAge = zap.New(core), time.Hour })

@@ -19,7 +19,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// newHost is one with a folder of the test's own, that is empty again at its end.
+// newHost makes a host with a temporary folder. At the end of the test no claim and no
+// temporary folder of a run may be left in it.
 func newHost(t *testing.T, change func(*Options)) *Host {
 	t.Helper()
 	if !strings.Contains(t.Name(), "/") {
@@ -45,14 +46,13 @@ func newHost(t *testing.T, change func(*Options)) *Host {
 				t.Errorf("left behind: %v", left)
 			}
 		}
-		for _, entry := range said.All() { // a process that does not end is said here
+		for _, entry := range said.All() { // the host logs a process that does not end
 			t.Errorf("logged: %s %v", entry.Message, entry.ContextMap())
 		}
 	})
 	return h
 }
 
-// run runs a Python script, and looks that no process of it is left.
 func runPython(t *testing.T, h *Host, s Script) RunResult {
 	t.Helper()
 	if s.Type == "" {
@@ -165,7 +165,7 @@ print(len(x))`})
 	}
 }
 
-// A process that its test looks for writes its number into a file first.
+// pidsIn reads the process ids that a script has written to a file.
 func pidsIn(t *testing.T, file string) []int {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -188,8 +188,8 @@ func alive(pid int) bool {
 	return ok && !p.dead
 }
 
-// escape is Python that leaves a process behind: its own session, forked twice,
-// nothing in its environment, its standard streams as they were or closed.
+// escape is Python that leaves a process behind: forked twice, in a new session, with an
+// empty environment, its standard streams unchanged or closed.
 const escape = `
 import os, sys, time
 def leave(keep):
@@ -207,7 +207,7 @@ def leave(keep):
     with open(os.environ["PIDS"], "a") as f: f.write(pid + "\n")
 `
 
-// runUntil runs a script that is stopped when it writes the line "ready".
+// runUntil runs a script and stops it when it writes the line "ready".
 func runUntil(t *testing.T, h *Host, s Script) RunResult {
 	t.Helper()
 	ctx, stop := context.WithCancelCause(t.Context())
@@ -317,7 +317,7 @@ time.sleep(60)`}
 	}
 }
 
-// A shell that ends at once must not take the grace from what it started.
+// Children keep the grace when their shell ends at once.
 func TestGraceIsForTheWholeGroup(t *testing.T) {
 	h := newHost(t, func(o *Options) { o.Limits.Grace = 20 * time.Second })
 	file := filepath.Join(t.TempDir(), "done")
@@ -337,7 +337,7 @@ exec sleep 60`})
 	}
 }
 
-// A script may take its mark off; its own process is ended all the same.
+// A script can change its mark. Its first process is ended all the same.
 func TestAScriptThatTakesItsMarkOff(t *testing.T) {
 	h := newHost(t, nil)
 	source := "import resource, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nresource.prlimit(0, 15, (1 << 40, 1 << 40))\nprint('ready', flush=True)\n"
@@ -537,7 +537,7 @@ func TestLogsAreStreamed(t *testing.T) {
 	var lines []string
 	out := runPython(t, h, Script{Context: "7", Env: map[string]string{"GO": release}, Logs: func(stream, line string) {
 		lines = append(lines, stream+" "+line)
-		if line == "first" { // it is here while the script runs
+		if line == "first" { // it arrives while the script runs
 			if err := os.WriteFile(release, nil, 0o600); err != nil {
 				t.Error(err)
 			}
@@ -646,7 +646,7 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 func TestAFolderThatLocksItselfIsRemoved(t *testing.T) {
-	h := newHost(t, nil) // looks at its end
+	h := newHost(t, nil) // its cleanup checks that the folder is empty
 	out := runPython(t, h, Script{Type: "bash", Source: "mkdir -p a/b; touch a/b/c; chmod 0 a/b a; chmod 0 ."})
 	if !out.OK {
 		t.Errorf("%+v", out)

@@ -147,7 +147,7 @@ type choice struct {
 	Params json.RawMessage
 }
 
-// list tells whether its parameters are one.
+// list reports whether its parameters are one.
 func (c choice) list() bool { return c.Params[0] == '[' }
 
 // choosy is a supervisor that refuses the parameters of some calls, and holds others: for

@@ -1,10 +1,9 @@
-// Package supervisor is the supervisor's API: a server that keeps its jobs in
-// Redis and has registered runners run them, and the client that the router
-// calls any supervisor with, over HTTP or over Mycelium.
+// Package supervisor implements the supervisor's API. Its server stores jobs in Redis and
+// gives them to registered runners. The router calls any supervisor with its client, over
+// HTTP or Mycelium.
 //
-// The server holds no truth in memory: a job that it accepted is a RunnerJob
-// hash in the database of the job's context, and a supervisor that was started
-// again answers for it. A job whose id exists with the same content is not run a
-// second time; its recorded result is the answer. The server does not execute
-// anything itself, and it verifies no signatures: it carries them through.
+// The server keeps all state in Redis: an accepted job is a RunnerJob hash in the database
+// of the job's context, so a restarted supervisor answers for it. A job whose id exists
+// with the same content does not run a second time; the recorded result is the answer. The
+// server runs no script, and passes signatures on without verifying them.
 package supervisor

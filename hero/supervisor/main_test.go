@@ -13,6 +13,7 @@ import (
 
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
 )
 
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 
 func emptyDB(t *testing.T) *redisdb.DB {
 	t.Helper()
-	db := openDB(t)
+	db := redisdbtest.Open(t, redisdb.Options{Addr: redisAddr})
 	c, err := db.Client(0)
 	if err == nil {
 		err = c.FlushAll(t.Context()).Err()
@@ -47,16 +48,6 @@ func emptyDB(t *testing.T) *redisdb.DB {
 			t.Fatal(err)
 		}
 	}
-	return db
-}
-
-func openDB(t *testing.T) *redisdb.DB {
-	t.Helper()
-	db, err := redisdb.Open(redisdb.Options{Addr: redisAddr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
 
@@ -150,17 +141,6 @@ func runner(t *testing.T, db *redisdb.DB, context uint32, queue string, work fun
 func contextWithStop(t *testing.T) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	return ctx, cancel
-}
-
-// eventually polls a condition.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
-		if is() {
-			return
-		}
-	}
-	t.Fatalf("never came: %s", what)
 }
 
 const wire = `{"id":"2001","caller_id":"12","context_id":"1","payload":"print(1)","runner":"python","executor":"python","timeout":5,"env_vars":{},"created_at":"2025-08-29T10:29:32Z","updated_at":"2025-08-29T10:29:32Z"}`

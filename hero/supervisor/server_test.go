@@ -15,6 +15,8 @@ import (
 	"edda/hero/jsonrpc"
 	"edda/hero/mycelium"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
+	"edda/internal/testkit"
 )
 
 func done(j hero.Job) (hero.JobStatus, map[string]string) {
@@ -138,7 +140,7 @@ func TestTheWholeLifeOfAJob(t *testing.T) {
 		t.Fatalf("starting twice queued %d", n)
 	}
 	runner(t, db, 1, "queue:python", done)
-	eventually(t, "the end", func() bool {
+	testkit.Until(t, 20*time.Second, "the end", func() bool {
 		got, _ := call(t, h, "job.status", id)
 		return got.(map[string]any)["status"] == "finished"
 	})
@@ -304,7 +306,7 @@ func TestARestartedSupervisorStillAnswers(t *testing.T) {
 		t.Fatal(got)
 	}
 	first.Close()
-	second := serve(t, openDB(t), Options{})
+	second := serve(t, redisdbtest.Open(t, redisdb.Options{Addr: redisAddr}), Options{})
 	id := `[{"secret":"admin-secret","job_id":"2001"}]`
 	if got, _ := call(t, second, "job.result", id); !reflect.DeepEqual(got, map[string]any{"success": "ran print(1)"}) {
 		t.Errorf("%v", got)
@@ -387,7 +389,7 @@ func TestAWaitingRunSurvivesItsCallerGoingAway(t *testing.T) {
 		}
 		left <- err
 	}()
-	eventually(t, "the job runs", func() bool { return runs.Load() == 1 })
+	testkit.Until(t, 20*time.Second, "the job runs", func() bool { return runs.Load() == 1 })
 	leave()
 	if err := <-left; err == nil {
 		t.Fatal("the call was answered before the job ended")
