@@ -15,6 +15,7 @@ import (
 	"edda/hero"
 	"edda/hero/flow"
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
 func TestAStartedFlowAndItsJobsDoNotChange(t *testing.T) {
@@ -256,9 +257,7 @@ func TestAMessageIsSentOnce(t *testing.T) {
 	}
 	calls.Wait()
 	c, err := w.db.Client(7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if keys := c.LRange(t.Context(), hero.MsgOut, 0, -1).Val(); !slices.Equal(keys, []string{"message:1:5"}) {
 		t.Errorf("msg_out holds %v", keys)
 	}
@@ -387,9 +386,7 @@ func TestCallsThatWriteInOneContextWaitForEachOther(t *testing.T) {
 	w.job(10)
 	w.flow(1, 10)
 	unlock, err := w.locks.lock(t.Context(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	before := w.dump()
 	writing := append(writes()[1:], storageCall{"flow.start", dict2{"context_id": 7, "id": 1}}, storageCall{"flow.delete", dict2{"context_id": 7, "id": 1}},
 		storageCall{"job.delete", dict2{"context_id": 7, "caller_id": 1, "id": 10}}, storageCall{"context.delete", dict2{"id": 7}})

@@ -8,6 +8,7 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
 func carrying(jobs ...hero.Job) hero.Message {
@@ -22,9 +23,7 @@ func aJobAfter(id uint32, after ...uint32) hero.Job {
 func (w *world) run(m hero.Message, carries bool) (string, error) {
 	w.t.Helper()
 	run, err := w.FlowRun(w.t.Context(), 7, 33)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.Must(w.t, err)
 	return run, w.RunFlow(w.t.Context(), m, carries, run)
 }
 
@@ -40,9 +39,7 @@ func TestAMessageBringsTheFlowThatItHasRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, Options{}).settle()
 			run, err := w.run(m, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if err := w.RunFlow(t.Context(), m, true, run); err != nil { // the router died, and does it again
 				t.Fatal(err)
 			}
@@ -67,13 +64,9 @@ func TestAFlowIsStartedOnceForAMessage(t *testing.T) {
 	w.job(1)
 	w.flow(33, 1)
 	run, err := w.run(carrying(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	w.call("flow.cancel", dict2{"context_id": 7, "id": 33}, nil)
-	if err := w.RunFlow(t.Context(), carrying(), false, run); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, w.RunFlow(t.Context(), carrying(), false, run))
 	end, err := w.FlowEnd(t.Context(), 7, 33)
 	if err != nil || !strings.HasPrefix(end[hero.ResultError], "the flow ended in error: ") {
 		t.Errorf("%v: it runs again: %v", err, end)

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edda/internal/testkit"
 )
 
 // TestTheSessionOfTheDocsRuns runs the shell session of docs/HERO.md as it
 // stands there.
 func TestTheSessionOfTheDocsRuns(t *testing.T) {
 	page, err := os.ReadFile("../../docs/HERO.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	_, rest, found := strings.Cut(string(page), "### A session with curl")
 	_, rest, opened := strings.Cut(rest, "```sh\n")
 	script, _, closed := strings.Cut(rest, "```")

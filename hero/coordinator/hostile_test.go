@@ -11,6 +11,7 @@ import (
 
 	"edda/hero"
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
 // TestNothingThatIsMalformedIsTaken bends each value of a valid call of each
@@ -99,13 +100,9 @@ func short(v any) string {
 func bend(t *testing.T, params dict2) []any {
 	t.Helper()
 	raw, err := json.Marshal(params)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var v map[string]any
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.Unmarshal(raw, &v))
 	return bentOf(v, true)
 }
 
@@ -287,9 +284,7 @@ func TestACycleOverJobsIsPrinted(t *testing.T) {
 func TestABrokenHashIsNeverOverwritten(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	c, err := w.db.Client(7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c.HSet(t.Context(), "job:1:5", "id", "5", "caller_id", "1", "timeout", "soon")
 	c.HSet(t.Context(), "flow:5", "jobs_done", "12")
 	c.Set(t.Context(), "runner:5", "text", 0)

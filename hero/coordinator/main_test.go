@@ -25,6 +25,7 @@ import (
 	"edda/hero/redisdb"
 	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 // shared is the Redis of the tests that do not harm it; each begins with an
@@ -63,12 +64,8 @@ func worldOn(t *testing.T, redis *realservers.Server, o Options) *world {
 	t.Helper()
 	db := redisdbtest.Open(t, redisdb.Options{Addr: redis.Address()})
 	raw, err := db.Client(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, raw.FlushAll(t.Context()).Err())
 	w := &world{t: t, flows: newFakeFlows(db)}
 	if w.Coordinator, err = New(db, w.flows, o); err != nil {
 		t.Fatal(err)
@@ -144,21 +141,15 @@ func (w *world) dump() string {
 	var out []string
 	for database := range uint32(16) {
 		c, err := w.db.Client(database)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		testkit.Must(w.t, err)
 		keys, err := c.Keys(w.t.Context(), "*").Result()
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		testkit.Must(w.t, err)
 		for _, key := range keys {
 			if key == "edda:changes" {
 				continue // only counts what is created elsewhere, too
 			}
 			value, err := c.Dump(w.t.Context(), key).Result()
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			testkit.Must(w.t, err)
 			out = append(out, fmt.Sprintf("%d %s %q", database, key, value))
 		}
 	}
@@ -336,9 +327,7 @@ func (f *fakeFlows) finish(t *testing.T, id uint32, result map[string]string) {
 			moved = true
 			node := s.Definition.Nodes[i].ID
 			r := hero.Report{ID: fmt.Sprintf("fake/%d/%d", id, node), ContextID: 7, FlowID: id, Node: node, Status: hero.NodeCompleted, Result: maps.Clone(result)}
-			if err := f.Report(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, f.Report(t.Context(), r))
 		}
 		if !moved {
 			t.Fatalf("flow %d does not advance: %+v", id, s.Nodes)
@@ -358,9 +347,7 @@ func serveHTTP(t *testing.T, c *Coordinator) string {
 func counted1(t *testing.T, reg *prometheus.Registry, name, method string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	sum := 0.0
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

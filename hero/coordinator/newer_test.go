@@ -9,6 +9,7 @@ import (
 
 	"edda/hero"
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
 // Fields of the newer documents are understood, by calls and in hashes, and what is not
@@ -55,9 +56,7 @@ func TestFieldsOfTheNewerDocumentsAreDropped(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	c, err := w.db.Client(7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c.HSet(t.Context(), "job:1:40", "id", "40", "caller_id", "1", "payload", "x", "executor", "python", "depends", "[1]")
 	c.HSet(t.Context(), "job:1:41", "id", "41", "caller_id", "1", "script", "x", "payload", "y")
 	var got hero.Job

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
 // documented are the methods of the documents; lists and deletes are ours.
@@ -104,9 +105,7 @@ func TestEveryMethodIsInTheDocument(t *testing.T) {
 // Generators of clients look for both.
 func TestTheDocumentHasNeitherServersNorComponents(t *testing.T) {
 	w := newWorld(t, Options{HTTPAddr: "127.0.0.1:0", WSAddr: "127.0.0.1:0"})
-	if err := w.Listen(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, w.Listen())
 	t.Cleanup(func() {
 		_ = w.Coordinator.http.Close()
 		_ = w.Coordinator.ws.Close()

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
 // The rows of the table in docs/HERO.md: who may do what in a context.
@@ -167,9 +168,7 @@ func (w *world) withTokens() caller {
 		}
 	}
 	c, err := New(w.db, w.flows, Options{Tokens: given, Hashes: hashes})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.Must(w.t, err)
 	url := serveHTTP(w.t, c)
 	return func(ctx context.Context, actor uint32, method string, params dict2) error {
 		return jsonrpc.NewClient(url, jsonrpc.ClientOptions{Token: tokenOf(actor)}).Call(ctx, method, params, nil)
@@ -203,9 +202,7 @@ func (w *world) permitted(p permission, id, actor uint32, call caller) {
 // with who may call it.
 func TestTheTableOfRightsIsWritten(t *testing.T) {
 	page, err := os.ReadFile("../../docs/HERO.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var listed []string
 	for _, p := range permissions() {
 		listed = append(listed, p.method)
@@ -265,9 +262,7 @@ func TestWithoutATokenNothingIsDone(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	w := newWorld(t, Options{}).settle()
 	c, err := New(w.db, w.flows, Options{Tokens: map[string]uint32{tokenOf(admin): admin}, Metrics: reg})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	url := serveHTTP(t, c)
 	for _, token := range []string{"", "token-of-the-actor-2", tokenOf(admin) + "x"} {
 		err := jsonrpc.NewClient(url, jsonrpc.ClientOptions{Token: token}).Call(t.Context(), "actor.list", nil, nil)

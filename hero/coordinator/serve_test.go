@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
 // running is a coordinator that listens on free ports until the test ends.
@@ -24,12 +25,8 @@ func running(t *testing.T, w *world, o Options) *Coordinator {
 	t.Helper()
 	o.HTTPAddr, o.WSAddr = "127.0.0.1:0", "127.0.0.1:0"
 	c, err := New(w.db, w.flows, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Listen(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, c.Listen())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
@@ -49,9 +46,7 @@ func TestBothAddressesServeAllMethods(t *testing.T) {
 		t.Error(err)
 	}
 	socket, err := jsonrpc.Dial(t.Context(), "ws://"+c.WSAddr(), jsonrpc.ClientOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer socket.Close()
 	if err := socket.Call(t.Context(), "context.load", dict2{"id": 7}, nil); err != nil {
 		t.Error(err)
@@ -65,19 +60,13 @@ func TestBothAddressesServeAllMethods(t *testing.T) {
 func TestAStopEndsWebSocketsAndFreesThePorts(t *testing.T) {
 	w := newWorld(t, Options{})
 	c, err := New(w.db, w.flows, Options{HTTPAddr: "127.0.0.1:0", WSAddr: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Listen(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, c.Listen())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
 	socket, _, err := websocket.Dial(t.Context(), "ws://"+c.WSAddr(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	cancel()
 	soon, done := context.WithTimeout(t.Context(), 20*time.Second)
 	defer done()
@@ -99,15 +88,11 @@ func TestAStopEndsWebSocketsAndFreesThePorts(t *testing.T) {
 
 func TestAPortThatIsTakenIsSaidBeforeAnythingStarts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Close()
 	w := newWorld(t, Options{})
 	c, err := New(w.db, w.flows, Options{HTTPAddr: "127.0.0.1:0", WSAddr: l.Addr().String()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "listen on "+l.Addr().String()) {
 		t.Errorf("got %v", err)
 	}
@@ -182,9 +167,7 @@ func TestCallsAreCounted(t *testing.T) {
 	w.refused(jsonrpc.InvalidParams, "job.create", dict2{"context_id": 7, "job": dict2{"id": 8, "caller_id": admin, "script": "x", "script_type": "cobol"}})
 	w.meter.created("cobol")
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var text strings.Builder
 	for _, f := range families {
 		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
@@ -225,14 +208,10 @@ func TestTheEnvelopeIsAsDocumented(t *testing.T) {
 		{http.MethodPost, "application/json", "{", http.StatusOK},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), c.method, w.http.URL, strings.NewReader(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		r.Header.Set("Content-Type", c.kind)
 		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		text, _ := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
 		if answer.StatusCode != c.status {

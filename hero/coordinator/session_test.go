@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
 // TestAClientWrittenFromTheDocuments runs a whole session of a client that has
@@ -22,9 +23,7 @@ func TestAClientWrittenFromTheDocuments(t *testing.T) {
 	}
 	for _, context := range []uint32{2, 3} {
 		raw, err := w.db.Client(context)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		// Each message was created eight times; who takes the key finds no message.
 		if keys := raw.LRange(t.Context(), hero.MsgOut, 0, -1).Val(); len(keys) != 1 || keys[0] != "message:41:101" {
 			t.Errorf("msg_out of context %d holds %v", context, keys)

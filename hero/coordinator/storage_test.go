@@ -12,6 +12,7 @@ import (
 	"edda/hero/jsonrpc"
 	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 // TestARedisThatIsAwayIsSaidAndComesBack has a Redis that is killed, restarted,
@@ -24,27 +25,17 @@ func TestARedisThatIsAwayIsSaidAndComesBack(t *testing.T) {
 	w.flow(1, 10)
 	w.healthy()
 
-	if err := redis.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, redis.Kill())
 	w.trouble("check that Redis runs", everyKind())
-	if err := redis.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, redis.Restart())
 	w.recovers()
 
 	raw, err := w.db.Client(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Do(t.Context(), "REPLICAOF", "127.0.0.1", closedPort(t)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, raw.Do(t.Context(), "REPLICAOF", "127.0.0.1", closedPort(t)).Err())
 	w.trouble("replica", writes())
 	w.call("job.load", dict2{"context_id": 7, "caller_id": 1, "id": 10}, nil) // reading goes on
-	if err := raw.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, raw.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 	w.recovers()
 
 	raw.ConfigSet(t.Context(), "maxmemory", "1")
@@ -123,13 +114,9 @@ func (w *world) recovers() {
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, l.Close())
 	return port
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
 // One hash that cannot be read is in its list with its ids and the reason, and hides none
@@ -12,13 +13,9 @@ import (
 func TestOneUnreadableHashBlocksNoList(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	c, err := w.db.Client(7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	global, err := w.db.Client(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	w.job(4)
 	w.job(6)
 	c.HSet(t.Context(), "job:1:5", "id", "5", "caller_id", "1", "timeout", "soon")
@@ -49,9 +46,7 @@ func TestOneUnreadableHashBlocksNoList(t *testing.T) {
 	// A context whose lists cannot be read is shown to whoever may see all, and to
 	// nobody whose right hangs on them.
 	eight, err := w.db.Client(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	eight.HSet(t.Context(), "context:8", "id", "8", "admins", "everybody")
 	for caller, want := range map[uint32]int{0: 2, 1: 1} {
 		var contexts []hero.Context

@@ -14,6 +14,7 @@ import (
 	"edda/hero"
 	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 // The Redis rights in docs/HERO.md are enough for a client and a worker, and grant no other
@@ -21,9 +22,7 @@ import (
 func TestTheDocumentedRightsSuffice(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/HERO.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var users []string
 	for _, line := range regexp.MustCompile(`(?m)^user (edda-dispatcher-.*)$`).FindAllStringSubmatch(string(page), -1) {
 		users = append(users, line[1])
@@ -70,9 +69,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	}
 	for _, role := range []*bench{b, &worker} {
 		c, err := New(role.db, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, err := c.Sweep(b.ctx); err != nil {
 			t.Error(err)
 		}

@@ -104,13 +104,9 @@ func TestCreateRefuses(t *testing.T) {
 func TestTheSameCreationTwiceIsOne(t *testing.T) {
 	b := newBench(t, Options{})
 	j, err := b.client.prepared(Job{WorkerID: "w", Script: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for range 2 {
-		if err := b.client.create(b.ctx, j, true); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, b.client.create(b.ctx, j, true))
 	}
 	if n, _ := b.client.Depth(b.ctx, "w"); n != 1 {
 		t.Errorf("%d times in the queue", n)
@@ -120,9 +116,7 @@ func TestTheSameCreationTwiceIsOne(t *testing.T) {
 func TestSubmitTwiceQueuesOnce(t *testing.T) {
 	b := newBench(t, Options{})
 	j, err := b.client.Create(b.ctx, Job{WorkerID: "w", Script: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for range 3 {
 		if fate, err := b.client.Submit(b.ctx, j.ID); err != nil || fate != Queued {
 			t.Fatal(fate, err)
@@ -192,16 +186,12 @@ func TestRedisIsRestartedWhileAJobRuns(t *testing.T) {
 	}, WorkerOptions{Beat: 50 * time.Millisecond})
 	j := b.dispatch(Job{})
 	<-began
-	if err := s.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Kill())
 	close(goOn)
 	if _, err := b.client.Job(b.ctx, j.ID); !errors.Is(err, edda.Temporary) {
 		t.Errorf("while Redis is down: %v", err)
 	}
-	if err := s.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Restart())
 	if got := b.ended(j.ID); got != "finished survived" {
 		t.Error(got)
 	}

@@ -94,9 +94,7 @@ func (p *process) start(t *testing.T, addr string, seed uint64) {
 	p.cmd.Env = append(os.Environ(), workAt+"="+addr, fmt.Sprintf("%s=%d", seedFrom, seed))
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, p.cmd.Start())
 }
 
 func (p *process) kill() {
@@ -108,9 +106,7 @@ func (p *process) kill() {
 // does without kills.
 func TestWorkersAreKilledAtRandom(t *testing.T) {
 	seed, err := crashSeed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Logf("%s=%d", seedFrom, seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	b := newBench(t, Options{})

@@ -63,12 +63,8 @@ func (f foreign) work() {
 	f.b.t.Helper()
 	cmd := f.command("worker")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		f.b.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		f.b.t.Fatal(err)
-	}
+	testkit.Must(f.b.t, err)
+	testkit.Must(f.b.t, cmd.Start())
 	f.b.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -82,9 +78,7 @@ func (f foreign) work() {
 func (f foreign) scripts() (stop func()) {
 	f.b.t.Helper()
 	host, err := script.New(script.Options{Interpreters: map[string][]string{Interpreter: {python(), "-"}}, Dir: filepath.Join(f.b.t.TempDir(), "scripts")})
-	if err != nil {
-		f.b.t.Fatal(err)
-	}
+	testkit.Must(f.b.t, err)
 	return f.b.work("w", Scripts{host}.Execute, WorkerOptions{Scheme: f.scheme, Order: f.order})
 }
 
@@ -130,9 +124,7 @@ func TestOurClientAndAForeignWorker(t *testing.T) {
 		f.work()
 		run := func(script string, timeout uint32) string {
 			j, err := f.b.client.Run(f.b.ctx, Job{WorkerID: "w", Script: script, Timeout: timeout, EnvVars: map[string]string{"WHO": "go"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			return told(j)
 		}
 		for script, want := range map[string]string{asks: "finished hello go", "import sys; sys.exit(3)": "error exit 3"} {

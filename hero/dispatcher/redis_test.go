@@ -56,9 +56,7 @@ func benchOn(t *testing.T, s *realservers.Server, o Options) *bench {
 	t.Helper()
 	db := connect(t, s)
 	c, err := New(db, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return &bench{t, s, db, c, ctx}
@@ -68,9 +66,7 @@ func benchOn(t *testing.T, s *realservers.Server, o Options) *bench {
 func (b *bench) work(id string, e executor, o WorkerOptions) (stop func()) {
 	b.t.Helper()
 	w, err := NewWorker(b.db, id, e, o)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 	return testkit.Run(b.t, w.Run)
 }
 
@@ -84,9 +80,7 @@ func (b *bench) dispatch(j Job) Job {
 		j.WorkerID = "w"
 	}
 	j, err := b.client.Dispatch(b.ctx, j)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 	return j
 }
 
@@ -94,9 +88,7 @@ func (b *bench) dispatch(j Job) Job {
 func (b *bench) ended(id string) string {
 	b.t.Helper()
 	j, err := b.client.Wait(b.ctx, id)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 	return told(j)
 }
 
@@ -112,9 +104,7 @@ func (b *bench) idle(worker string) {
 	b.t.Helper()
 	for _, pattern := range []string{"hero:work_queue:*", "hero:q:work:*", "hero:taken:*", "hero:wait*", "hero:stop_queue:*", "hero:seen"} {
 		keys, err := b.db.Keys(b.ctx, pattern).Result()
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		testkit.Must(b.t, err)
 		if len(keys) > 0 {
 			b.t.Errorf("left over: %q", keys)
 		}

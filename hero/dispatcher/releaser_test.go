@@ -19,9 +19,7 @@ import (
 func (b *bench) keep() (stop func()) {
 	b.t.Helper()
 	k, err := NewReleaser(b.db, nil, zap.NewNop())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 	k.every = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
@@ -120,13 +118,9 @@ func TestTenThousandWaitingJobsCostNothingWhileNothingEnds(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	k, err := NewReleaser(b.db, nil, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	before := b.changes()
 	for range 25 { // more than a round takes
 		if n, err := k.runOnce(b.ctx); n != 0 || err != nil {
@@ -153,9 +147,7 @@ func TestTenThousandWaitingJobsCostNothingWhileNothingEnds(t *testing.T) {
 func (b *bench) changes() string {
 	b.t.Helper()
 	info, err := b.db.Info(b.ctx, "persistence").Result()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 	for line := range strings.Lines(info) {
 		if n, ok := strings.CutPrefix(line, "rdb_changes_since_last_save:"); ok {
 			return strings.TrimSpace(n)

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"edda/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "rewrite the checked-in traces")
@@ -23,9 +25,7 @@ type monitor struct {
 func newMonitor(b *bench) *monitor {
 	b.t.Helper()
 	conn, err := net.Dial("tcp", b.server.Address())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 	b.t.Cleanup(func() { _ = conn.Close() })
 	fmt.Fprint(conn, "MONITOR\r\n")
 	m := &monitor{conn, bufio.NewScanner(conn)}
@@ -111,9 +111,7 @@ func TestTheTraceIsTheDocuments(t *testing.T) {
 	b := newBench(t, Options{})
 	m := newMonitor(b)
 	j, err := b.client.Create(b.ctx, Job{ID: "4f9c", WorkerID: "w", Script: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	trace := "# create\n" + documented(m.until(b, "created"), j.ID)
 	b.submit(j.ID, Queued)
 	trace += "# submit\n" + documented(m.until(b, "submitted"), j.ID)
@@ -126,9 +124,7 @@ func TestTheTraceIsTheDocuments(t *testing.T) {
 		err = os.WriteFile("testdata/trace.txt", []byte(trace), 0o644)
 		want = []byte(trace)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if trace != string(want) {
 		t.Errorf("the trace is now\n%swant\n%s", trace, want)
 	}

@@ -265,17 +265,13 @@ func TestAStoppedWorkerLetsJobsEndInTheirGrace(t *testing.T) {
 func TestAJobWhoseTakingWasNotHeardOfRuns(t *testing.T) {
 	b := newBench(t, Options{})
 	w, err := NewWorker(b.db, "w", executor(echo), WorkerOptions{Beat: 20 * time.Millisecond, Sweep: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	j := b.dispatch(Job{Script: "found"})
 	if _, err := w.exchange(b.ctx, 0, 1, nil); err != nil { // the answer is dropped
 		t.Fatal(err)
 	}
 	moved := b.dispatch(Job{Script: "found too"})
-	if err := b.db.LMove(b.ctx, "hero:work_queue:w", w.taken, "RIGHT", "LEFT").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.db.LMove(b.ctx, "hero:work_queue:w", w.taken, "RIGHT", "LEFT").Err())
 	if j, _ := b.client.Job(b.ctx, j.ID); j.Status != hero.JobStarted {
 		t.Fatalf("%+v", j)
 	}
@@ -324,9 +320,7 @@ func TestWorkerOptions(t *testing.T) {
 // room reserves a place for the job that a blocking take may return.
 func TestRoom(t *testing.T) {
 	w, err := NewWorker(nil, "w", executor(echo), WorkerOptions{Concurrency: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	steps := []struct {
 		does func()
 		want int

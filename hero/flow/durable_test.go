@@ -8,6 +8,7 @@ import (
 
 	"edda/hero"
 	"edda/hero/flow"
+	"edda/internal/testkit"
 )
 
 // Between two steps a flow is the JSON that the engine keeps, and an act is the
@@ -17,13 +18,9 @@ func TestWhatAFlowKeepsIsWholeInItsJSON(t *testing.T) {
 		want := reflect.ValueOf(kept).Elem()
 		fill(t, want)
 		text, err := json.Marshal(kept)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		got := reflect.New(want.Type())
-		if err := json.Unmarshal(text, got.Interface()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, json.Unmarshal(text, got.Interface()))
 		for i := range want.NumField() {
 			if have, want := got.Elem().Field(i).Interface(), want.Field(i).Interface(); !reflect.DeepEqual(have, want) {
 				t.Errorf("%T forgets of its %s:\nhave %+v\nwant %+v", kept, got.Elem().Type().Field(i).Name, have, want)

@@ -12,6 +12,7 @@ import (
 
 	"edda/hero"
 	"edda/hero/flow"
+	"edda/internal/testkit"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -25,9 +26,7 @@ func job(id uint32, depends ...uint32) hero.Job {
 func define(t *testing.T, jobs ...hero.Job) flow.Definition {
 	t.Helper()
 	d, err := flow.Define(flowOf(jobs...), jobs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return d
 }
 
@@ -274,9 +273,7 @@ func TestNodesGoBeforeTheJobsOwnDependencies(t *testing.T) {
 	f := flowOf(job(1), job(2, 1))
 	f.Nodes = []hero.FlowNode{{ID: 2, Depends: []uint32{}, SupervisorURL: "http://127.0.0.1:1"}, {ID: 1, Depends: []uint32{2, 2}, Prerequisites: []string{"p"}}}
 	d, err := flow.Define(f, []hero.Job{job(1), job(2, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if n := d.Nodes[0]; !slices.Equal(n.Depends, []uint32{2}) || !slices.Equal(n.Prerequisites, []string{"p"}) {
 		t.Fatalf("%+v", n)
 	}

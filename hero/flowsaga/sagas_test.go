@@ -16,6 +16,7 @@ import (
 	"edda/hero"
 	"edda/hero/flow"
 	"edda/hero/flowsaga"
+	"edda/internal/testkit"
 	"edda/saga"
 )
 
@@ -266,9 +267,7 @@ func TestWhatIsNotForAFlowIsRefused(t *testing.T) {
 
 func TestOtherSagasAreLeftToTheOther(t *testing.T) {
 	set, err := saga.NewSet()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	s := flowsaga.With(set)
 	if got := s.Route(edda.Event{Kind: edda.KindEvent, Type: "OrderPlaced"}); got != nil {
 		t.Fatalf("%+v", got)
@@ -328,9 +327,7 @@ func TestAHeldEventIsReleased(t *testing.T) {
 		d := newDesk(t)
 		d.signal(epoch, "s1", "start", definition(t, 0))
 		raw, err := json.Marshal(report(1, hero.NodeCompleted))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		held := edda.Event{Kind: edda.KindSignal, ID: "r1", Tenant: "acme", Key: d.cell.Key, Type: "report", Payload: raw, Time: epoch}
 		in := *d.cell.Instance
 		in.Held = "D1"
@@ -353,14 +350,10 @@ func TestADeadLetterOfAFlowIsRedriven(t *testing.T) {
 	d := newDesk(t)
 	d.signal(epoch, "s1", "start", definition(t, 0))
 	raw, err := json.Marshal(report(1, hero.NodeCompleted))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	dead := edda.Event{Kind: edda.KindSignal, ID: "r1", Tenant: "acme", Key: d.cell.Key, Type: "report", Payload: json.RawMessage(`"broken"`), Time: epoch}
 	payload, err := json.Marshal(edda.Redrive{DeadLetter: "D1", Event: &dead, Data: raw})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	verb := edda.Event{Kind: edda.KindOperator, ID: "o1", Type: edda.VerbRedrive, Key: d.cell.Key, Tenant: "acme", Time: epoch, Payload: payload}
 	out := d.apply(verb)
 	if len(out) != 2 || !slices.Equal(out[0].Resolved, []string{"D1"}) || out[1].Fate != edda.FateHandled || !out[1].Event.Redriven {
@@ -409,9 +402,7 @@ func TestAFlowOfAnOlderEddaGoesOn(t *testing.T) {
 	d := newDesk(t)
 	whole, _ := definition(t, 0).State().Start(epoch)
 	raw, err := json.Marshal(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	d.cell.Instance = &edda.Instance{Key: d.cell.Key, Version: 1, Generation: 1, Status: edda.StatusRunning, Started: epoch, Updated: epoch, Revision: 1, State: raw, Armed: whole.Next()}
 	d.rows = []time.Time{whole.Next()}
 	fate(t, d.signal(epoch.Add(time.Second), "r1", "report", report(1, hero.NodeCompleted)), edda.FateHandled)
@@ -436,9 +427,7 @@ func TestTheNextStartOfASmallerFlowRemovesTheParts(t *testing.T) {
 		f.Jobs = append(f.Jobs, id)
 	}
 	large, err := flow.Define(f, jobs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	d.signal(epoch, "s1", "start", large)
 	for id := 1; id <= 20; id++ {
 		d.signal(epoch, fmt.Sprint("m", id), "met", map[string]string{"name": fmt.Sprint("p", id)})

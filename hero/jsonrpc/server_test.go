@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -78,9 +80,7 @@ func newServer(t testing.TB, o ServerOptions) (*Server, *atomic.Int32) {
 	t.Helper()
 	called := new(atomic.Int32)
 	s, err := NewServer(Info{Title: "test", Version: "1"}, testMethods(called), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return s, called
 }
 
@@ -303,9 +303,7 @@ func TestCallsOfABatchGoInOrder(t *testing.T) {
 		return true, nil
 	})
 	s, err := NewServer(Info{Title: "t", Version: "1"}, []Method{m}, ServerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var calls []string
 	for i := range 50 {
 		calls = append(calls, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"next","params":{"context_id":1,"id":%d}}`, i, i))

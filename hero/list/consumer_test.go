@@ -33,9 +33,7 @@ type bed struct {
 func newBed(t *testing.T, slots int) *bed {
 	_, db := redisdbtest.New(t, realservers.RedisOptions{})
 	client, err := db.Client(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	begun, end := make(chan string, 100), make(chan struct{})
 	b := &bed{T: t, redis: client, begun: begun, end: end}
 	b.Consumer = &Consumer{
@@ -71,9 +69,7 @@ func (b *bed) run() (stop func()) {
 func (b *bed) push(list string, keys ...string) {
 	b.Helper()
 	for _, key := range keys {
-		if err := b.redis.LPush(b.Context(), list, key).Err(); err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(b.T, b.redis.LPush(b.Context(), list, key).Err())
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"edda/hero/redisdb"
 	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 	"edda/outbox"
 )
 
@@ -36,19 +37,12 @@ func newBench(t *testing.T) *bench {
 	s, db := redisdbtest.New(t, realservers.RedisOptions{})
 	b := &bench{t: t, server: s, db: db}
 	b.dest = msgout.New(db, b)
-	must(t, db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{12}}))
-	must(t, db.PutFlow(t.Context(), hero.Flow{ID: 33, CallerID: 12, ContextID: 7, Jobs: []uint32{1, 2}, EnvVars: map[string]string{"A": "flow", "B": "flow"}, Status: hero.FlowDispatched}))
+	testkit.Must(t, db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{12}}))
+	testkit.Must(t, db.PutFlow(t.Context(), hero.Flow{ID: 33, CallerID: 12, ContextID: 7, Jobs: []uint32{1, 2}, EnvVars: map[string]string{"A": "flow", "B": "flow"}, Status: hero.FlowDispatched}))
 	for id := uint32(1); id <= 2; id++ {
-		must(t, db.PutJob(t.Context(), hero.Job{ID: id, CallerID: 12, ContextID: 7, Script: "print(1)", ScriptType: hero.ScriptPython, Timeout: 60, EnvVars: map[string]string{"B": "job"}, Status: hero.JobDispatched}))
+		testkit.Must(t, db.PutJob(t.Context(), hero.Job{ID: id, CallerID: 12, ContextID: 7, Script: "print(1)", ScriptType: hero.ScriptPython, Timeout: 60, EnvVars: map[string]string{"B": "job"}, Status: hero.JobDispatched}))
 	}
 	return b
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func (b *bench) Report(_ context.Context, r hero.Report) error {
@@ -61,27 +55,27 @@ func (b *bench) Report(_ context.Context, r hero.Report) error {
 func (b *bench) deliver(acts ...flow.Act) {
 	b.t.Helper()
 	for range 2 {
-		must(b.t, b.once(acts...))
+		testkit.Must(b.t, b.once(acts...))
 	}
 }
 
 func (b *bench) once(acts ...flow.Act) error {
 	payload, err := json.Marshal(flow.Batch{FlowID: 33, CallerID: 12, ContextID: 7, Acts: acts, Jobs: []string{"job:12:1", "job:12:2"}})
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	return b.dest.Deliver(b.t.Context(), []edda.Work{{ID: "w", Kind: edda.WorkMessage, From: edda.Key{Tenant: "hero", Saga: flow.Saga, Correlation: "7-33"}, Payload: payload}})[0]
 }
 
 func (b *bench) job(id uint32) hero.Job {
 	b.t.Helper()
 	j, err := b.db.Job(b.t.Context(), 7, 12, id)
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	return j
 }
 
 func (b *bench) queued() []string {
 	b.t.Helper()
 	keys, err := b.db.Left(b.t.Context(), 7, hero.MsgOut)
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	return keys
 }
 
@@ -101,9 +95,9 @@ func TestADispatchSendsItsJobOnce(t *testing.T) {
 		t.Fatalf("msg_out holds %v", keys)
 	}
 	caller, id, err := hero.ParseMessageKey(keys[0])
-	must(t, err)
+	testkit.Must(t, err)
 	m, err := b.db.Message(t.Context(), 7, caller, id)
-	must(t, err)
+	testkit.Must(t, err)
 	if m.MessageType != hero.MessageJob || m.FlowID != 33 || m.Attempt != 1 || m.TimeoutResult != 86400+60+8 || m.Status != hero.MessageDispatched {
 		t.Fatalf("%+v", m)
 	}
@@ -117,7 +111,7 @@ func TestADispatchSendsItsJobOnce(t *testing.T) {
 		t.Fatalf("the second job is %s", j.Status)
 	}
 	f, err := b.db.Flow(t.Context(), 7, 33)
-	if must(t, err); f.Status != hero.FlowStarted {
+	if testkit.Must(t, err); f.Status != hero.FlowStarted {
 		t.Fatalf("the flow is %s", f.Status)
 	}
 }
@@ -165,7 +159,7 @@ func TestAJobThatHasItsResultIsNotSent(t *testing.T) {
 	if _, _, err := b.db.MoveJob(t.Context(), 7, 12, 1, hero.JobFinished, map[string]string{"output": "before"}); err != nil {
 		t.Fatal(err)
 	}
-	must(t, b.once(dispatch(1, 1)))
+	testkit.Must(t, b.once(dispatch(1, 1)))
 	if keys := b.queued(); len(keys) != 0 {
 		t.Fatalf("msg_out holds %v", keys)
 	}
@@ -176,8 +170,8 @@ func TestAJobThatHasItsResultIsNotSent(t *testing.T) {
 
 func TestAJobThatIsGoneFailsItsNode(t *testing.T) {
 	b := newBench(t)
-	must(t, b.db.DeleteJob(t.Context(), 7, 12, 1))
-	must(t, b.once(dispatch(1, 1), show(1, 1, hero.NodeFailed, nil), dispatch(2, 1)))
+	testkit.Must(t, b.db.DeleteJob(t.Context(), 7, 12, 1))
+	testkit.Must(t, b.once(dispatch(1, 1), show(1, 1, hero.NodeFailed, nil), dispatch(2, 1)))
 	if len(b.reports) != 1 || b.reports[0].Status != hero.NodeFailed || b.reports[0].Node != 1 {
 		t.Fatalf("%+v", b.reports)
 	}
@@ -189,7 +183,7 @@ func TestAJobThatIsGoneFailsItsNode(t *testing.T) {
 		t.Fatalf("a flow that cannot be told now: %v", err)
 	}
 	b.refuse = edda.Classify(edda.Permanent, "no such flow")
-	must(t, b.once(dispatch(1, 2)))
+	testkit.Must(t, b.once(dispatch(1, 2)))
 }
 
 func TestAFlowsResultIsGathered(t *testing.T) {
@@ -198,7 +192,7 @@ func TestAFlowsResultIsGathered(t *testing.T) {
 	b.deliver(show(1, 1, hero.NodeCompleted, map[string]string{"output": "1", "rows": "7"}))
 	b.deliver(show(2, 1, hero.NodeFailed, map[string]string{"error": "exit 2"}), flow.Act{Kind: flow.ActFlow, Flow: hero.FlowError, Reason: "job 2 failed: exit 2"})
 	f, err := b.db.Flow(t.Context(), 7, 33)
-	must(t, err)
+	testkit.Must(t, err)
 	want := map[string]string{"1.output": "1", "1.rows": "7", "2.error": "exit 2", "error": "job 2 failed: exit 2"}
 	if diff := cmp.Diff(want, f.Result); diff != "" || f.Status != hero.FlowError {
 		t.Fatalf("%s\n%s", f.Status, diff)
@@ -222,7 +216,7 @@ func TestAStopIsAskedOfTheJob(t *testing.T) {
 	b.deliver(dispatch(1, 1))
 	b.deliver(flow.Act{Kind: flow.ActStop, Node: 1, Caller: 12, Attempt: 1})
 	c, err := b.db.Client(7)
-	must(t, err)
+	testkit.Must(t, err)
 	if got := c.HGet(t.Context(), "job:12:1", "stop").Val(); got != "1" {
 		t.Fatalf("stop is %q", got)
 	}
@@ -233,7 +227,7 @@ func TestAStopIsAskedOfTheJob(t *testing.T) {
 
 func TestWhileRedisIsDownWorkWaits(t *testing.T) {
 	b := newBench(t)
-	must(t, b.server.Kill())
+	testkit.Must(t, b.server.Kill())
 	if err := b.once(dispatch(1, 1)); !errors.Is(err, edda.Temporary) {
 		t.Fatalf("%v", err)
 	}
@@ -247,16 +241,16 @@ func TestASagasMessageIsSentOnce(t *testing.T) {
 	b := newBench(t)
 	w := message(`{"context_id": 7, "caller_id": 12, "message_type": "chat", "message": "hello", "to": 13, "timeout": 5}`)
 	for range 2 {
-		must(t, b.dest.Deliver(t.Context(), []edda.Work{w})[0])
+		testkit.Must(t, b.dest.Deliver(t.Context(), []edda.Work{w})[0])
 	}
 	keys := b.queued()
 	if len(keys) != 1 {
 		t.Fatalf("msg_out holds %v", keys)
 	}
 	caller, id, err := hero.ParseMessageKey(keys[0])
-	must(t, err)
+	testkit.Must(t, err)
 	m, err := b.db.Message(t.Context(), 7, caller, id)
-	must(t, err)
+	testkit.Must(t, err)
 	if m.Message != "hello" || m.MessageFormat != hero.FormatText || m.To != 13 || m.Timeout != 5 || caller != 12 {
 		t.Fatalf("%+v", m)
 	}
@@ -300,7 +294,7 @@ func TestAFlowThatIsFinishedStaysSo(t *testing.T) {
 	b.deliver(flow.Act{Kind: flow.ActFlow, Flow: hero.FlowFinished})
 	b.deliver(flow.Act{Kind: flow.ActFlow, Flow: hero.FlowStarted})
 	f, err := b.db.Flow(t.Context(), 7, 33)
-	if must(t, err); f.Status != hero.FlowFinished {
+	if testkit.Must(t, err); f.Status != hero.FlowFinished {
 		t.Fatalf("the flow is %s", f.Status)
 	}
 	if err := b.db.MoveFlow(t.Context(), 7, 33, hero.FlowError, nil); !errors.Is(err, redisdb.ErrIllegal) {
@@ -321,7 +315,7 @@ func TestAFlowsResultHasABound(t *testing.T) {
 	}
 	b.deliver(flow.Act{Kind: flow.ActFlow, Flow: hero.FlowStarted}, flow.Act{Kind: flow.ActFlow, Flow: hero.FlowFinished})
 	f, err := b.db.Flow(t.Context(), 7, 33)
-	must(t, err)
+	testkit.Must(t, err)
 	if len(f.Result["1.output"]) != len(large) || f.Result["2.output"] != "" || f.Result["note"] != "more than 4194304 bytes: the jobs from 2 on keep theirs" {
 		t.Fatalf("%d %d %q", len(f.Result["1.output"]), len(f.Result["2.output"]), f.Result["note"])
 	}
@@ -333,8 +327,8 @@ func TestAFailedJobRunsInAnotherFlow(t *testing.T) {
 	b := newBench(t)
 	b.deliver(dispatch(1, 1))
 	c, err := b.db.Client(7)
-	must(t, err)
-	must(t, c.HSet(t.Context(), "job:12:1", "queued", 1, "content", "digest", "stop", 1).Err())
+	testkit.Must(t, err)
+	testkit.Must(t, c.HSet(t.Context(), "job:12:1", "queued", 1, "content", "digest", "stop", 1).Err())
 	if _, _, err := b.db.MoveJob(t.Context(), 7, 12, 1, hero.JobError, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -354,8 +348,8 @@ func TestANewAttemptForgetsTheMarksOfTheLastOne(t *testing.T) {
 	b := newBench(t)
 	b.deliver(dispatch(1, 1))
 	c, err := b.db.Client(7)
-	must(t, err)
-	must(t, c.HSet(t.Context(), "job:12:1", "queued", 1, "content", "digest", "stop", 1).Err())
+	testkit.Must(t, err)
+	testkit.Must(t, c.HSet(t.Context(), "job:12:1", "queued", 1, "content", "digest", "stop", 1).Err())
 	if _, _, err := b.db.MoveJob(t.Context(), 7, 12, 1, hero.JobError, nil); err != nil {
 		t.Fatal(err)
 	}

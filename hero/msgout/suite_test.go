@@ -8,6 +8,7 @@ import (
 	"edda/hero"
 	"edda/hero/msgout"
 	"edda/hero/redisdb"
+	"edda/internal/testkit"
 	"edda/outbox/outboxtest"
 )
 
@@ -16,8 +17,8 @@ func TestMsgoutIsADestination(t *testing.T) {
 		b := newBench(t)
 		faults := effecttest.NewFaults(t, b.server.Address())
 		db, err := redisdb.Open(redisdb.Options{Addr: faults.Address()})
-		must(t, err)
-		defer func() { must(t, db.Close()) }()
+		testkit.Must(t, err)
+		defer func() { testkit.Must(t, db.Close()) }()
 		test(t, outboxtest.Fixture{
 			Destination: msgout.New(db, b), Once: true, Seen: b.arrivals,
 			Work: func(content string) edda.Work {
@@ -43,9 +44,9 @@ func (b *bench) arrivals() (out []outboxtest.Arrival) {
 	b.t.Helper()
 	for _, key := range b.queued() {
 		caller, id, err := hero.ParseMessageKey(key)
-		must(b.t, err)
+		testkit.Must(b.t, err)
 		m, err := b.db.Message(b.t.Context(), 7, caller, id)
-		must(b.t, err)
+		testkit.Must(b.t, err)
 		out = append(out, outboxtest.Arrival{Text: m.Message})
 	}
 	return out

@@ -178,9 +178,7 @@ func TestNothingIsLostWithAHubThatEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			cancel()
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, <-done)
 			if m := pop(t, w.dial(w.near), ""); (m == nil) != (len(strays) == 1) {
 				t.Fatalf("%d: left %v, taken %d", i, m, len(strays))
 			}

@@ -42,9 +42,7 @@ func inBoth(t *testing.T, test func(t *testing.T, w *world)) {
 		t.Parallel()
 		test(t, newWorld(t, func(t *testing.T, n *standin.Node) API {
 			h, err := n.RPC()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			return NewRPC(serve(t, h))
 		}))
 	})
@@ -110,9 +108,7 @@ func (w *world) caller(o Options) *Hub {
 // server is a hub at the far node that answers with handle.
 func (w *world) server(o Options, handle Handler) *Hub {
 	h := NewHub(w.dial(w.far), o)
-	if err := h.Serve(topic, handle); err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.Must(w.t, h.Serve(topic, handle))
 	testkit.Run(w.t, h.Run)
 	return h
 }

@@ -17,15 +17,11 @@ func TestAReplyThatLayInTheNodeAtTheStartIsFound(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		near, far, third := w.dial(w.near), w.dial(w.far), w.dial(w.thirds)
 		pushed, err := near.Push(t.Context(), w.dst(), topic, request("1"), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, err := third.Push(t.Context(), Peer{PK: w.near.Key()}, "", []byte(`{"jsonrpc":"2.0","id":"1","result":"forged"}`), 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := far.Reply(t.Context(), Message{ID: pushed.ID, SrcPK: w.near.Key()}, result("1")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, far.Reply(t.Context(), Message{ID: pushed.ID, SrcPK: w.near.Key()}, result("1")))
 		testkit.Until(t, patience, "both lie in the node", func() bool { return w.near.Unread() == 2 })
 		var c counts
 		h := w.caller(Options{Count: c.add})

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"edda/internal/testkit"
 )
 
 // wire stands between a DB and its Redis, and breaks the connection at chosen
@@ -91,7 +93,7 @@ func broken(t *testing.T, of string, test func(t *testing.T, d *DB, in uint32)) 
 		t.Run(name, func(t *testing.T) {
 			plain, in, _ := fresh(t)
 			d, w := tapped(t, plain)
-			must(t, d.Ping(t.Context()))
+			testkit.Must(t, d.Ping(t.Context()))
 			w.breaks(of, 1, before)
 			test(t, d, in)
 			if w.count() != 1 {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"edda/internal/testkit"
 )
 
 // A key whose work is done while the list is compared seemed to be one that
@@ -28,7 +30,7 @@ func TestNoKeyLeavesWhileTheListIsCompared(t *testing.T) {
 	if err != nil || stray != "" {
 		t.Errorf("%q is a stray, %v", stray, err)
 	}
-	must(t, <-left)
+	testkit.Must(t, <-left)
 	if len(in.taken) != 0 {
 		t.Errorf("taken %v", in.taken)
 	}
@@ -38,11 +40,11 @@ func TestAKeyThatDidNotLeaveIsStillTaken(t *testing.T) {
 	in := &intake{taken: map[string]int{"a": 2}}
 	broken := errors.New("the connection broke")
 	is(t, in.leaves("a", func() (bool, error) { return true, broken }), broken)
-	must(t, in.leaves("a", func() (bool, error) { return false, nil }))
+	testkit.Must(t, in.leaves("a", func() (bool, error) { return false, nil }))
 	if in.taken["a"] != 2 {
 		t.Errorf("taken %v", in.taken)
 	}
-	must(t, in.leaves("a", func() (bool, error) { return true, nil }))
+	testkit.Must(t, in.leaves("a", func() (bool, error) { return true, nil }))
 	if in.taken["a"] != 1 {
 		t.Errorf("taken %v", in.taken)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 // shared is a Redis for the tests that need none of their own; contexts counts
@@ -39,10 +40,8 @@ func TestMain(m *testing.M) {
 func real(t testing.TB, o realservers.RedisOptions) *realservers.Server {
 	t.Helper()
 	s, err := realservers.Redis(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { must(t, s.Stop()) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, s.Stop()) })
 	return s
 }
 
@@ -50,8 +49,8 @@ func real(t testing.TB, o realservers.RedisOptions) *realservers.Server {
 func open(t testing.TB, o Options) *DB {
 	t.Helper()
 	d, err := Open(o)
-	must(t, err)
-	t.Cleanup(func() { must(t, d.Close()) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, d.Close()) })
 	return d
 }
 
@@ -67,15 +66,8 @@ func fresh(t testing.TB) (*DB, uint32, *redis.Client) {
 func raw(t testing.TB, d *DB, in uint32) *redis.Client {
 	t.Helper()
 	c, err := d.Client(in)
-	must(t, err)
+	testkit.Must(t, err)
 	return c
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // is fails unless the error is of that kind.
@@ -90,6 +82,6 @@ func is(t testing.TB, err, kind error) {
 func hashOf(t testing.TB, c *redis.Client, key string) map[string]string {
 	t.Helper()
 	h, err := c.HGetAll(context.Background(), key).Result()
-	must(t, err)
+	testkit.Must(t, err)
 	return h
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
 	"github.com/google/go-cmp/cmp"
 
 	"edda"
@@ -23,7 +25,7 @@ func TestAQueueIsFirstInFirstOut(t *testing.T) {
 	d, in, _ := fresh(t)
 	ctx := t.Context()
 	for n := range 3 {
-		must(t, d.Push(ctx, in, queue, fmt.Sprint("job:1:", n)))
+		testkit.Must(t, d.Push(ctx, in, queue, fmt.Sprint("job:1:", n)))
 	}
 	if n, err := d.Depth(ctx, in, queue); err != nil || n != 3 {
 		t.Fatal(n, err)
@@ -36,11 +38,11 @@ func TestAQueueIsFirstInFirstOut(t *testing.T) {
 	_, err := d.Take(ctx, in, queue, into, 0)
 	is(t, err, ErrEmpty)
 	left, err := d.Left(ctx, in, into)
-	must(t, err)
+	testkit.Must(t, err)
 	if diff := cmp.Diff([]string{"job:1:0", "job:1:1", "job:1:2"}, left); diff != "" {
 		t.Error("oldest first:", diff)
 	}
-	must(t, d.Done(ctx, in, into, "job:1:1"))
+	testkit.Must(t, d.Done(ctx, in, into, "job:1:1"))
 	if left, err := d.Left(ctx, in, into); err != nil || !slices.Equal(left, []string{"job:1:0", "job:1:2"}) {
 		t.Error(left, err)
 	}
@@ -59,7 +61,7 @@ func TestTakeWaits(t *testing.T) {
 	timer := time.AfterFunc(50*time.Millisecond, func() { pushed <- d.Push(context.WithoutCancel(ctx), in, queue, "job:1:1") })
 	defer timer.Stop()
 	key, err := d.Take(ctx, in, queue, into, time.Minute)
-	if must(t, <-pushed); err != nil || key != "job:1:1" {
+	if testkit.Must(t, <-pushed); err != nil || key != "job:1:1" {
 		t.Fatal(key, err)
 	}
 }
@@ -103,7 +105,7 @@ func TestAKeyWhoseAnswerIsLostComesAgain(t *testing.T) {
 			d, w := tapped(t, plain)
 			ctx := t.Context()
 			for _, key := range []string{"a", "a", "b"} { // a is twice in the queue
-				must(t, plain.Push(ctx, in, queue, key))
+				testkit.Must(t, plain.Push(ctx, in, queue, key))
 			}
 			if key, err := d.Take(ctx, in, queue, into, 0); err != nil || key != "a" {
 				t.Fatal(key, err)
@@ -119,7 +121,7 @@ func TestAKeyWhoseAnswerIsLostComesAgain(t *testing.T) {
 			_, err = d.Take(ctx, in, queue, into, 0)
 			is(t, err, ErrEmpty)
 			for _, key := range []string{"a", "b", "a"} {
-				must(t, d.Done(ctx, in, into, key))
+				testkit.Must(t, d.Done(ctx, in, into, key))
 			}
 			if n := c.LLen(ctx, into).Val(); n != 0 {
 				t.Errorf("%d left", n)
@@ -132,7 +134,7 @@ func TestLeftoversOfAnEarlierRunAreNotTakenTwice(t *testing.T) {
 	plain, in, _ := fresh(t)
 	ctx := t.Context()
 	for _, key := range []string{"a", "b"} {
-		must(t, plain.Push(ctx, in, queue, key))
+		testkit.Must(t, plain.Push(ctx, in, queue, key))
 	}
 	if _, err := plain.Take(ctx, in, queue, into, 0); err != nil {
 		t.Fatal(err)
@@ -157,7 +159,7 @@ func TestManyTakersGetEachKeyOnce(t *testing.T) {
 	ctx := t.Context()
 	const keys = 200
 	for n := range keys {
-		must(t, plain.Push(ctx, in, queue, fmt.Sprint(n)))
+		testkit.Must(t, plain.Push(ctx, in, queue, fmt.Sprint(n)))
 	}
 	w.breaks("lmove", 10, false)
 	var mu sync.Mutex
@@ -195,9 +197,9 @@ func TestManyTakersGetEachKeyOnce(t *testing.T) {
 
 func TestTheQueueOfTheActorsDatabase(t *testing.T) {
 	d, _, _ := fresh(t)
-	must(t, d.Push(t.Context(), 0, "edda:test", "x"))
+	testkit.Must(t, d.Push(t.Context(), 0, "edda:test", "x"))
 	if key, err := d.Take(t.Context(), 0, "edda:test", "edda:test:taken", 0); err != nil || key != "x" {
 		t.Error(key, err)
 	}
-	must(t, d.Done(t.Context(), 0, "edda:test:taken", "x"))
+	testkit.Must(t, d.Done(t.Context(), 0, "edda:test:taken", "x"))
 }

@@ -12,6 +12,7 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 // role is a DB of a Redis that gives the role's user the documented rights and
@@ -19,7 +20,7 @@ import (
 func role(t *testing.T, name, lacks string) (d *DB, admin *redis.Client) {
 	t.Helper()
 	rule, err := realservers.RedisRights(name, "pw")
-	must(t, err)
+	testkit.Must(t, err)
 	s := real(t, realservers.RedisOptions{Users: []string{rule + lacks}})
 	d = open(t, Options{URL: "redis://edda-" + name + ":pw@" + s.Address()})
 	return d, raw(t, open(t, Options{Addr: s.Address()}), 0)
@@ -43,12 +44,12 @@ func coordinator(ctx context.Context, d *DB) error {
 func TestACoordinatorNeedsItsRightsAndNoMore(t *testing.T) {
 	t.Parallel()
 	d, admin := role(t, "coordinator", "")
-	must(t, coordinator(t.Context(), d))
+	testkit.Must(t, coordinator(t.Context(), d))
 	if denied := admin.Do(t.Context(), "acl", "log").Val().([]any); len(denied) != 0 {
 		t.Errorf("denied: %v", denied)
 	}
 	rule, err := realservers.RedisRights("coordinator", "pw")
-	must(t, err)
+	testkit.Must(t, err)
 	for word := range strings.FieldsSeq(rule) {
 		if right, ok := strings.CutPrefix(word, "+"); ok {
 			less(t, admin, d, "-"+right)
@@ -63,18 +64,18 @@ func TestACoordinatorNeedsItsRightsAndNoMore(t *testing.T) {
 func less(t *testing.T, admin *redis.Client, d *DB, change string) {
 	t.Helper()
 	rule, err := realservers.RedisRights("coordinator", "pw")
-	must(t, err)
+	testkit.Must(t, err)
 	set := func(words string) {
 		args := []any{"acl", "setuser"}
 		for word := range strings.FieldsSeq(words) {
 			args = append(args, word)
 		}
-		must(t, admin.Do(t.Context(), args...).Err())
+		testkit.Must(t, admin.Do(t.Context(), args...).Err())
 	}
-	must(t, admin.FlushAll(t.Context()).Err())
-	must(t, admin.ScriptFlush(t.Context()).Err())
+	testkit.Must(t, admin.FlushAll(t.Context()).Err())
+	testkit.Must(t, admin.ScriptFlush(t.Context()).Err())
 	set("edda-coordinator " + change)
-	must(t, admin.Do(t.Context(), "acl", "log", "reset").Err())
+	testkit.Must(t, admin.Do(t.Context(), "acl", "log", "reset").Err())
 	_ = coordinator(t.Context(), d)
 	if denied := admin.Do(t.Context(), "acl", "log").Val().([]any); len(denied) == 0 {
 		t.Errorf("nobody misses it: %s", change)

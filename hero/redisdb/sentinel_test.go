@@ -13,6 +13,7 @@ import (
 	"edda"
 	"edda/internal/backoff"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 // failsOverWithin is generous: sentinels take the master for down after a second, agree,
@@ -30,19 +31,19 @@ func TestALostMasterOfSentinelsIsReplaced(t *testing.T) {
 	var watching []string
 	for range 3 {
 		s, err := realservers.Sentinel(master, "mymaster", 2)
-		must(t, err)
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = s.Stop() })
 		watching = append(watching, s.Address())
 	}
 	// Hosts that do not answer, such as the first, are passed over.
 	d := open(t, Options{URL: "redis-sentinel://:pw@" + closedPort(t) + "," + strings.Join(watching, ",") + "/mymaster"})
-	must(t, d.Ping(t.Context()))
-	must(t, d.Push(t.Context(), 3, queue, "job:1:1"))
+	testkit.Must(t, d.Ping(t.Context()))
+	testkit.Must(t, d.Push(t.Context(), 3, queue, "job:1:1"))
 	within(t, "the sentinels know each other and the replica, which has what was written", func() error {
 		return errors.Join(knows(t, watching), has(t, replica, 1))
 	})
 
-	must(t, master.Kill())
+	testkit.Must(t, master.Kill())
 	within(t, "a write reaches the new master", func() error { return d.Push(t.Context(), 3, queue, "job:1:2") })
 	if err := has(t, replica, 2); err != nil {
 		t.Error(err)
@@ -56,7 +57,7 @@ func TestSentinelsThatDoNotKnowTheMasterSaySo(t *testing.T) {
 	t.Parallel()
 	master := real(t, realservers.RedisOptions{})
 	s, err := realservers.Sentinel(master, "mymaster", 1)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = s.Stop() })
 	for _, url := range []string{"redis-sentinel://" + s.Address() + "/another", "redis-sentinel://" + closedPort(t) + "/mymaster"} {
 		err := open(t, Options{URL: url}).Ping(t.Context())
@@ -70,7 +71,7 @@ func TestSentinelsThatDoNotKnowTheMasterSaySo(t *testing.T) {
 func TestARedisClusterIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	_, bus, err := net.SplitHostPort(closedPort(t)) // or it is 10,000 above the other one, which may be taken
-	must(t, err)
+	testkit.Must(t, err)
 	s := real(t, realservers.RedisOptions{More: []string{"--cluster-enabled", "yes", "--cluster-port", bus}})
 	d := open(t, Options{Addr: s.Address()})
 	for _, context := range []uint32{0, 3} {
@@ -87,7 +88,7 @@ func knows(t *testing.T, sentinels []string) error {
 		c := redis.NewSentinelClient(&redis.Options{Addr: addr})
 		others, err := c.Sentinels(t.Context(), "mymaster").Result()
 		replicas, err2 := c.Replicas(t.Context(), "mymaster").Result()
-		must(t, c.Close())
+		testkit.Must(t, c.Close())
 		if err := errors.Join(err, err2); err != nil {
 			return err
 		}
@@ -128,7 +129,7 @@ func within(t *testing.T, what string, try func() error) {
 // closedPort is an address where nobody listens.
 func closedPort(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	must(t, l.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, l.Close())
 	return l.Addr().String()
 }

@@ -16,6 +16,7 @@ import (
 
 	"edda/hero"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 var rewrite = flag.Bool("update", false, "write the golden files anew")
@@ -30,9 +31,9 @@ type monitor struct {
 func watch(t *testing.T, s *realservers.Server) *monitor {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Address())
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	testkit.Must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
 	fmt.Fprint(conn, "MONITOR\r\n")
 	m := &monitor{t, conn, bufio.NewScanner(conn)}
 	if m.lines.Buffer(nil, 1<<20); !m.lines.Scan() || m.lines.Text() != "+OK" {
@@ -65,9 +66,9 @@ func (m *monitor) words(line string) []string {
 	var out []string
 	for rest != "" {
 		quoted, err := strconv.QuotedPrefix(rest)
-		must(m.t, err)
+		testkit.Must(m.t, err)
 		word, err := strconv.Unquote(quoted)
-		must(m.t, err)
+		testkit.Must(m.t, err)
 		out = append(out, word)
 		rest = strings.TrimPrefix(rest[len(quoted):], " ")
 	}
@@ -117,7 +118,7 @@ func TestRedisSeesTheDocumentsSequence(t *testing.T) {
 	const running = "queue:python:running:20"
 	step := func(err error) {
 		t.Helper()
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	step(d.PutActor(ctx, hero.Actor{ID: 12}))
 	step(d.PutContext(ctx, hero.Context{ID: 7, Admins: []uint32{12}}))
@@ -139,10 +140,10 @@ func TestRedisSeesTheDocumentsSequence(t *testing.T) {
 	got := strings.Join(m.until("the end"), "\n") + "\n"
 	const path = "testdata/sequence.txt"
 	if *rewrite {
-		must(t, os.WriteFile(path, []byte(got), 0o644))
+		testkit.Must(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	must(t, err)
+	testkit.Must(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Error(diff)
 	}

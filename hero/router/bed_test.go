@@ -64,9 +64,7 @@ func another(t *testing.T, o realservers.RedisOptions) *bed {
 
 func (b *bed) must(err error) {
 	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 }
 
 func (b *bed) raw(context uint32) *redis.Client {

@@ -3,15 +3,15 @@ package router
 import (
 	"testing"
 
+	"edda/internal/testkit"
+
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // The first contexts have their own labels. A later one gets a label that was released.
 func TestManyContextsShareALabel(t *testing.T) {
 	m, err := newMetrics(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var all []*contextGauges
 	for i := range uint32(maxNamedContexts + 5) {
 		g := m.of(i)

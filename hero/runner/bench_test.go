@@ -9,6 +9,7 @@ import (
 	"edda/hero/redisdb/redisdbtest"
 	"edda/hero/script"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 // BenchmarkQueue is what a job costs beside its script: from its queue to its
@@ -25,9 +26,7 @@ func BenchmarkQueue(b *testing.B) {
 		return script.RunResult{OK: true, Result: map[string]string{"output": ""}}, nil
 	}}
 	r, err := New(20, db, scripts, Options{Contexts: []uint32{tenant}, Concurrency: 32})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	b.ResetTimer()
@@ -40,9 +39,7 @@ func BenchmarkQueue(b *testing.B) {
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 	cancel()
-	if err := <-done; err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, <-done)
 }
 
 // BenchmarkScript is what a process of its own costs.

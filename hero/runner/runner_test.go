@@ -48,9 +48,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) must(err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.Must(w.t, err)
 }
 
 // interpreters are those of the tests; python3 may be a slow wrapper elsewhere.
@@ -65,9 +63,7 @@ func interpreters() map[string][]string {
 func newScripts(t testing.TB, dir string) *script.Host {
 	t.Helper()
 	h, err := script.New(script.Options{Dir: dir, Interpreters: interpreters(), Limits: script.Limits{Grace: 300 * time.Millisecond}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return h
 }
 

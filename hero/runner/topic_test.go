@@ -36,9 +36,7 @@ func newAir(t *testing.T) *air {
 	hub := func(name string) (*mycelium.Hub, *standin.Node) {
 		node := bus.Node(name)
 		rpc, err := node.RPC()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		server := httptest.NewServer(rpc)
 		t.Cleanup(server.Close)
 		return mycelium.NewHub(mycelium.NewRPC(server.URL), mycelium.Options{}), node
@@ -56,9 +54,7 @@ func (a *air) run(scripts Scripts, o Options) (stop func()) {
 	a.t.Helper()
 	o.Hub = a.hub
 	r, err := New(20, nil, scripts, quick(o))
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	testkit.Must(a.t, err)
 	for _, h := range []*mycelium.Hub{a.hub, a.caller} {
 		testkit.Run(a.t, h.Run)
 	}
@@ -75,13 +71,9 @@ func (a *air) call(method, params string, result any) error {
 	defer cancel()
 	id := fmt.Sprint(method, "-", time.Now().UnixNano())
 	request, err := jsonrpc.Request(id, method, json.RawMessage(params))
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	testkit.Must(a.t, err)
 	reply, err := a.caller.Call(ctx, a.runner, "runner20", request, id, mycelium.CallOptions{})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	testkit.Must(a.t, err)
 	return jsonrpc.ReadResponse(reply, id, result)
 }
 

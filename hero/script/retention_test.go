@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -18,21 +20,15 @@ import (
 func written(t *testing.T, folder, name string, ago time.Duration) {
 	t.Helper()
 	path := filepath.Join(folder, name)
-	if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(path, []byte(name), 0o600))
 	at := time.Now().Add(-ago)
-	if err := os.Chtimes(path, at, at); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Chtimes(path, at, at))
 }
 
 func namesIn(t *testing.T, folder string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var out []string
 	for _, e := range entries {
 		out = append(out, e.Name())
@@ -61,9 +57,7 @@ func TestLogsOfJobsAreKeptForEver(t *testing.T) {
 				names = append(names, file)
 			}
 			root, err := os.OpenRoot(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer root.Close()
 			removed, err := c.bounds.Prune(root, append(names, "never.log"), time.Now())
 			if err != nil || fmt.Sprint(removed) != c.gone {
@@ -81,35 +75,23 @@ func TestALogThatIsWrittenIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	written(t, dir, "open.log", 90*time.Hour)
 	written(t, dir, "target", 90*time.Hour)
-	if err := os.Symlink("target", filepath.Join(dir, "link.log")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "folder.log"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Symlink("target", filepath.Join(dir, "link.log")))
+	testkit.Must(t, os.Mkdir(filepath.Join(dir, "folder.log"), 0o700))
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer root.Close()
 	f, err := openFile(root, "open.log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	prune := func() []string {
 		t.Helper()
 		removed, err := LogBounds{Age: time.Hour}.Prune(root, []string{"open.log", "link.log", "folder.log"}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return removed
 	}
 	if removed := prune(); len(removed) > 0 {
 		t.Errorf("removed %v", removed)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, f.Close())
 	if removed := prune(); fmt.Sprint(removed) != "[open.log]" {
 		t.Errorf("removed %v", removed)
 	}
@@ -141,9 +123,7 @@ func TestLogsOfAContextWhereNothingRunsAreKeptForEver(t *testing.T) {
 	core, said := observer.New(zap.InfoLevel)
 	h := newHost(t, func(o *Options) { o.Log, o.Limits.LogAge = zap.New(core), time.Hour })
 	folder := filepath.Join(h.contextFolder("7"), "logs")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.MkdirAll(folder, 0o700))
 	written(t, folder, "old.log", 2*time.Hour)
 	written(t, folder, "young.log", time.Minute)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edda/internal/testkit"
 )
 
 // python is an interpreter that every user may execute.
@@ -51,12 +53,8 @@ func TestASandboxedScriptReachesNothingOutside(t *testing.T) {
 	}
 	h := newSandbox(t, func(o *Options) { o.Limits.Disk = 8 << 20 })
 	open := filepath.Join(t.TempDir(), "open")
-	if err := os.WriteFile(open, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(open, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(open, nil, 0o600))
+	testkit.Must(t, os.Chmod(open, 0o666))
 	out := runPython(t, h, Script{Env: map[string]string{"OPEN": open, "RUNNER": fmt.Sprint(os.Getpid())}, Source: `
 import json, os, socket, resource
 def tried(f):
@@ -144,9 +142,7 @@ func TestNewChecksThatTheSandboxUserMayExecuteTheInterpreters(t *testing.T) {
 	}
 	dir := t.TempDir()
 	private := filepath.Join(dir, "private")
-	if err := os.WriteFile(private, []byte("#!/bin/sh\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(private, []byte("#!/bin/sh\n"), 0o700))
 	_, err := New(Options{Dir: dir, Sandbox: &Sandbox{}, Interpreters: map[string][]string{"x": {private}}})
 	if err == nil || !strings.Contains(err.Error(), "user 65534 may not execute "+private) {
 		t.Error(err)

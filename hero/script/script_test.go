@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -37,9 +39,7 @@ func newHost(t *testing.T, change func(*Options)) *Host {
 		change(&o)
 	}
 	h, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		for _, pattern := range []string{"claims/*", "contexts/*/runs/*"} {
 			if left, _ := filepath.Glob(filepath.Join(o.Dir, pattern)); len(left) > 0 {
@@ -62,9 +62,7 @@ func runPython(t *testing.T, h *Host, s Script) RunResult {
 		s.ID = "job:12:2001"
 	}
 	out, err := h.Run(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return out
 }
 
@@ -169,9 +167,7 @@ print(len(x))`})
 func pidsIn(t *testing.T, file string) []int {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var out []int
 	for word := range strings.FieldsSeq(string(b)) {
 		var pid int
@@ -221,9 +217,7 @@ func runUntil(t *testing.T, h *Host, s Script) RunResult {
 		s.Type = "python"
 	}
 	out, err := h.Run(ctx, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return out
 }
 
@@ -274,9 +268,7 @@ time.sleep(60)`})
 		t.Fatalf("%+v", out)
 	}
 	before, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if slices.ContainsFunc(pidsIn(t, file), alive) {
 		t.Errorf("%s still lives", before)
 	}
@@ -447,9 +439,7 @@ func TestNoInterpreter(t *testing.T) {
 
 func TestBadOptions(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(t.TempDir(), link); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Symlink(t.TempDir(), link))
 	tests := []struct {
 		name string
 		o    Options
@@ -490,9 +480,7 @@ print("see", e["other"], file=sys.stderr)
 print(json.dumps({"p": e["DB_PASSWORD"], e["other"]: "k", "v": e["plain"]}))
 sys.exit(1)`})
 	log, err := h.Log("", "job:12:2001", 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for where, text := range map[string]string{"output": out.Output, "detail": out.Detail, "log": log, "lines": strings.Join(lines, "\n"), "result": fmt.Sprint(out.Result)} {
 		for _, secret := range []string{`p"ä`, `p\"`, "ss\"", "quite", "idden", "line-one", "line-two", "cXVpdGU", "%C3%A4"} {
 			if strings.Contains(text, secret) {
@@ -591,14 +579,10 @@ func audited(t *testing.T, h *Host) []record {
 	files, _ := filepath.Glob(filepath.Join(h.options.Dir, "audit-*.jsonl"))
 	for _, file := range files {
 		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for line := range strings.Lines(string(b)) {
 			var r record
-			if err := json.Unmarshal([]byte(line), &r); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, json.Unmarshal([]byte(line), &r))
 			out = append(out, r)
 		}
 	}
@@ -621,9 +605,7 @@ func TestEveryRunIsAudited(t *testing.T) {
 
 func TestWithoutAnAuditNothingRuns(t *testing.T) {
 	h := newHost(t, nil)
-	if err := os.Mkdir(filepath.Join(h.options.Dir, time.Now().UTC().Format(auditFile)), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Mkdir(filepath.Join(h.options.Dir, time.Now().UTC().Format(auditFile)), 0o700))
 	file := filepath.Join(t.TempDir(), "ran")
 	_, err := h.Run(t.Context(), Script{ID: "x", Type: "python", Source: `import os; open(os.environ["F"], "w")`, Env: map[string]string{"F": file}})
 	if _, gone := os.Stat(file); err == nil || gone == nil {

@@ -41,9 +41,7 @@ func TestProcessesOfAKilledRunnerAreSwept(t *testing.T) {
 	runner := exec.Command(os.Args[0])
 	runner.Env = append(os.Environ(), asRunner+"="+h.options.Dir, "PIDS="+file)
 	runner.Stderr = os.Stderr
-	if err := runner.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, runner.Start())
 	t.Cleanup(func() { _ = runner.Process.Kill(); _ = runner.Wait() })
 	testkit.Until(t, 20*time.Second, "the script has left its processes", func() bool {
 		b, err := os.ReadFile(file + ".all")
@@ -53,9 +51,7 @@ func TestProcessesOfAKilledRunnerAreSwept(t *testing.T) {
 	if n, err := h.Sweep(); n != 0 || err != nil || !alive(leader[0]) || !alive(strays[0]) {
 		t.Fatalf("the run of a runner that lives: swept %d, %v", n, err)
 	}
-	if err := runner.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, runner.Process.Kill())
 	_ = runner.Wait()
 	testkit.Until(t, 20*time.Second, "the interpreter ended with its runner", func() bool { return !alive(leader[0]) })
 	if len(strays) != 2 || !alive(strays[0]) || !alive(strays[1]) {
@@ -88,13 +84,9 @@ func TestSweepOfClaimsThatCannotBeRead(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(h.options.Dir, "claims", "run-1")
-			if err := os.WriteFile(path, []byte(tt.note), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.WriteFile(path, []byte(tt.note), 0o600))
 			defer os.Remove(path)
-			if err := os.Chtimes(path, time.Time{}, time.Now().Add(-tt.age)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.Chtimes(path, time.Time{}, time.Now().Add(-tt.age)))
 			n, err := h.Sweep()
 			_, gone := os.Stat(path)
 			if n != 0 || (err != nil) != tt.wrong || (gone == nil) != tt.stays {

@@ -10,6 +10,7 @@ import (
 	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/internal/httpserver"
+	"edda/internal/testkit"
 )
 
 // serveBounded serves the supervisor as its process does, with less patience.
@@ -22,13 +23,9 @@ func serveBounded(t *testing.T, o Options, d httpserver.Options) string {
 	})
 	o.Admins, o.Runners = []string{"admin-secret"}, map[string]string{"python": "queue:python"}
 	s, err := New(db, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	at := httpserver.New("127.0.0.1:0", s, d)
-	if err := at.Listen(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, at.Listen())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- at.Run(ctx) }()
@@ -68,9 +65,7 @@ func TestSlowAnonymousClientsDoNotShutOutAuthenticatedOnes(t *testing.T) {
 	addr := serveBounded(t, Options{}, httpserver.Options{Connections: 40, Anonymous: 20})
 	for range 100 {
 		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10485760\r\n\r\n{\"jsonrpc\"")
 	}

@@ -17,6 +17,7 @@ import (
 	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/hero/mycelium"
+	"edda/internal/testkit"
 )
 
 // says is a supervisor that answers every request with the text; %ID stands for
@@ -85,9 +86,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 
 func TestASupervisorThatIsNotThereIsUnsent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	address := l.Addr().String()
 	l.Close()
 	c := NewClient(HTTP("http://"+address, "", http.DefaultClient), "", "t")

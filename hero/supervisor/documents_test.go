@@ -10,6 +10,7 @@ import (
 
 	"edda/hero"
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
 const documented = `{"id":"job-123","caller_id":"client-1","context_id":"context-1","payload":"print(1)","runner":"osis_runner_1","executor":"osis","timeout":30,"env_vars":{},"created_at":"2025-08-29T10:29:32Z","updated_at":"2025-08-29T10:29:32Z"}`
@@ -18,9 +19,7 @@ const documented = `{"id":"job-123","caller_id":"client-1","context_id":"context
 func rightful(t *testing.T, o Options) *httptest.Server {
 	t.Helper()
 	db := emptyDB(t)
-	if err := db.PutContext(t.Context(), hero.Context{ID: 1, Admins: []uint32{12}, Executors: []uint32{1}, Readers: []uint32{13}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, db.PutContext(t.Context(), hero.Context{ID: 1, Admins: []uint32{12}, Executors: []uint32{1}, Readers: []uint32{13}}))
 	h := serve(t, db, o)
 	runner(t, db, 1, "osis_runner_1", done)
 	runner(t, db, 1, "queue:python", done)

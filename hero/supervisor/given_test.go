@@ -5,6 +5,7 @@ import (
 
 	"edda/hero"
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
 // The coordinator's hash of a job lies on the same Redis, and the call that was to
@@ -13,9 +14,7 @@ func TestTheHashOfAJobThatWasNeverSentIsNotTakenForTheJob(t *testing.T) {
 	db := emptyDB(t)
 	h := serve(t, db, Options{})
 	j := hero.Job{ID: 2001, CallerID: 12, ContextID: 1, Script: "print(1)", ScriptType: "python", Timeout: 5, Status: hero.JobDispatched}
-	if err := db.PutJob(t.Context(), j); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, db.PutJob(t.Context(), j))
 	id := `[{"secret":"admin-secret","job_id":"2001","caller_id":"12","context_id":"1"}]`
 	if got, code := call(t, h, "job.status", id); code != jsonrpc.NotFound {
 		t.Errorf("before it came: %v (%d)", got, code)

@@ -15,6 +15,7 @@ import (
 	"edda/hero/redisdb"
 	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 // redisAddr is the Redis of this package's tests; each starts with it empty.
@@ -40,13 +41,9 @@ func emptyDB(t *testing.T) *redisdb.DB {
 	if err == nil {
 		err = c.FlushAll(t.Context()).Err()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, id := range []uint32{1, 2} {
-		if err := db.PutContext(t.Context(), hero.Context{ID: id, Admins: []uint32{12}}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, db.PutContext(t.Context(), hero.Context{ID: id, Admins: []uint32{12}}))
 	}
 	return db
 }
@@ -61,9 +58,7 @@ func serve(t *testing.T, db *redisdb.DB, o Options) *httptest.Server {
 		o.Runners = map[string]string{"python": "queue:python"}
 	}
 	s, err := New(db, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
 	return h
@@ -73,22 +68,16 @@ func serve(t *testing.T, db *redisdb.DB, o Options) *httptest.Server {
 func post(t *testing.T, h *httptest.Server, body, bearer string) map[string]any {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	r.Header.Set("Content-Type", "application/json")
 	if bearer != "" {
 		r.Header.Set("Authorization", "Bearer "+bearer)
 	}
 	answer, err := h.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer answer.Body.Close()
 	var out map[string]any
-	if err := json.NewDecoder(answer.Body).Decode(&out); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.NewDecoder(answer.Body).Decode(&out))
 	return out
 }
 

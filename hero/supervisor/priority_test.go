@@ -11,6 +11,7 @@ import (
 
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/testkit"
 )
 
 // pushed queues a job in context 7, as the supervisor and the router do.
@@ -28,9 +29,7 @@ func pops(t *testing.T, c *redis.Client, n int) string {
 	var out []string
 	for range n {
 		key, err := c.RPop(t.Context(), "queue:python").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		out = append(out, strings.TrimPrefix(key, "job:12:"))
 	}
 	return strings.Join(out, " ")
@@ -39,13 +38,9 @@ func pops(t *testing.T, c *redis.Client, n int) string {
 func priorityWorld(t *testing.T) (*redisdb.DB, *redis.Client) {
 	t.Helper()
 	db := emptyDB(t)
-	if err := db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{12}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{12}}))
 	c, err := db.Client(7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return db, c
 }
 
@@ -91,9 +86,7 @@ func TestAJobOfTheUsualPriorityWaitsForEver(t *testing.T) {
 			t.Errorf("job %s is taken after %d others: %v", id, at, order)
 		}
 	}
-	if err := c.Del(t.Context(), "queue:python").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.Del(t.Context(), "queue:python").Err())
 	for id := range uint32(3) {
 		pushed(t, db, 11+id, hero.PriorityNormal)
 	}
@@ -114,9 +107,7 @@ func TestAJobOfTheUsualPriorityWaitsForEver(t *testing.T) {
 // What lies in a queue and is no job is no reason to lose one, nor to make a hash for it.
 func TestAKeyThatIsNoJobIsInTheWayOfPriorities(t *testing.T) {
 	db, c := priorityWorld(t)
-	if err := c.LPush(t.Context(), "queue:python", "nothing", "context:7", "msg_in").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.LPush(t.Context(), "queue:python", "nothing", "context:7", "msg_in").Err())
 	if err := c.LPush(t.Context(), "msg_in", "x").Err(); err != nil { // a list, not a hash
 		t.Fatal(err)
 	}
@@ -139,9 +130,7 @@ func TestAThousandJobsOfHighPriorityBlockRedis(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for id := range uint32(1200) {
 		pushed(t, db, 1+id, hero.PriorityHigh)
 	}
@@ -168,9 +157,7 @@ func TestAThousandJobsOfHighPriorityBlockRedis(t *testing.T) {
 		t.Errorf("%d keys, %d of high priority among the first", len(seen), overtook)
 	}
 	slow, err := c.Info(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for line := range strings.Lines(slow) {
 		if strings.HasPrefix(line, "cmdstat_evalsha:") {
 			t.Log(strings.TrimSpace(line))
@@ -180,9 +167,7 @@ func TestAThousandJobsOfHighPriorityBlockRedis(t *testing.T) {
 
 func TestAPriorityOfOtherProgramsMakesAJobUnreadable(t *testing.T) {
 	db, c := priorityWorld(t)
-	if err := c.HSet(t.Context(), "job:12:1", "id", 1, "caller_id", 12, "script", "x", "script_type", "python", "priority", "5").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.HSet(t.Context(), "job:12:1", "id", 1, "caller_id", 12, "script", "x", "script_type", "python", "priority", "5").Err())
 	if j, err := db.Job(t.Context(), 7, 12, 1); err != nil || j.Priority != hero.PriorityNormal {
 		t.Errorf("%+v, %v", j, err)
 	}

@@ -5,14 +5,13 @@ import (
 
 	"edda/hero"
 	"edda/hero/redisdb/redisdbtest"
+	"edda/internal/testkit"
 )
 
 // Redis refuses no command of a supervisor whose user has exactly the documented rights.
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	_, db, admin := redisdbtest.As(t, "supervisor")
-	if err := admin.PutContext(t.Context(), hero.Context{ID: 1, Admins: []uint32{12}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, admin.PutContext(t.Context(), hero.Context{ID: 1, Admins: []uint32{12}}))
 	h := serve(t, db, Options{})
 	runner(t, admin, 1, "queue:python", done)
 	const id = `[{"secret":"admin-secret","job_id":"2001"}]`
@@ -30,9 +29,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 		}
 	}
 	c, err := admin.Client(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if queued := c.LRange(t.Context(), "queue:snakes", 0, -1).Val(); len(queued) != 2 || queued[1] != "job:12:3002" {
 		t.Errorf("queued: %v", queued)
 	}

@@ -269,12 +269,8 @@ func TestABrokenHashIsLeftAlone(t *testing.T) {
 	db := emptyDB(t)
 	h := serve(t, db, Options{})
 	c, err := db.Client(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Set(t.Context(), "job:12:2001", "mine", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, c.Set(t.Context(), "job:12:2001", "mine", 0).Err())
 	if _, code := call(t, h, "job.run", `[{"secret":"admin-secret","job":`+wire+`}]`); code != jsonrpc.StorageError {
 		t.Errorf("code %d", code)
 	}
@@ -333,9 +329,7 @@ func TestJobRunEndsWithTheQueueTimeoutOfAJobThatNoRunnerBegins(t *testing.T) {
 func TestTheSweepEndsJobsWithoutACaller(t *testing.T) {
 	db := emptyDB(t)
 	s, err := New(db, Options{Admins: []string{"a"}, Grace: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for id, until := range map[uint32]time.Time{1: time.Now().Add(-time.Second), 2: time.Now().Add(time.Hour), 3: time.Now().Add(-time.Second), 4: time.Now().Add(-time.Second)} {
 		j := hero.Job{ID: id, CallerID: 12, ContextID: 1, ScriptType: "python", Executor: "python", Timeout: 3600}
 		if _, err := Enqueue(t.Context(), db, j, "queue:python", until); err != nil {
@@ -347,14 +341,10 @@ func TestTheSweepEndsJobsWithoutACaller(t *testing.T) {
 	begun(t, db, 3, time.Now())                   // late, but a moment ago
 	begun(t, db, 4, time.Now().Add(-2*time.Hour))
 	for range 2 {
-		if err := s.runOnce(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.runOnce(t.Context()))
 	}
 	c, err := db.Client(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if waits := c.ZRange(t.Context(), supervisedKey, 0, -1).Val(); !slices.Equal(waits, []string{"job:12:3", "job:12:2"}) && !slices.Equal(waits, []string{"job:12:2", "job:12:3"}) {
 		t.Errorf("looked at again: %v", waits)
 	}
@@ -377,9 +367,7 @@ func TestAWaitingRunSurvivesItsCallerGoingAway(t *testing.T) {
 	})
 	ctx, leave := contextWithStop(t)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"job.run","params":[{"secret":"admin-secret","job":`+wire+`}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	r.Header.Set("Content-Type", "application/json")
 	left := make(chan error, 1)
 	go func() {
@@ -419,9 +407,7 @@ func TestStop(t *testing.T) {
 func TestOverMyceliumItIsTheSameAPI(t *testing.T) {
 	db := emptyDB(t)
 	s, err := New(db, Options{Admins: []string{"admin-secret"}, Runners: map[string]string{"python": "queue:python"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	raw := s.HandleMessage(t.Context(), mycelium.Message{Payload: []byte(`{"jsonrpc":"2.0","id":"x","method":"list_runners","params":[{}]}`)})
 	if string(raw) != `{"jsonrpc":"2.0","id":"x","result":["python"]}` {
 		t.Errorf("%s", raw)
@@ -449,21 +435,15 @@ func begun(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
 func since(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
 	t.Helper()
 	c, err := db.Client(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.HSet(t.Context(), hero.JobKey(12, id), "updated_at", at.Unix()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, c.HSet(t.Context(), hero.JobKey(12, id), "updated_at", at.Unix()).Err())
 }
 
 // A job may have lain in the queue for longer than its timeout: that counts from its beginning.
 func TestAJobThatBeganLateIsWaitedFor(t *testing.T) {
 	db := emptyDB(t)
 	s, err := New(db, Options{Admins: []string{"a"}, Timeout: time.Millisecond, Grace: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	j := hero.Job{ID: 1, CallerID: 12, ContextID: 1, ScriptType: "python", Executor: "python"}
 	if _, err := Enqueue(t.Context(), db, j, "queue:python", time.Time{}); err != nil {
 		t.Fatal(err)

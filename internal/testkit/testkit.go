@@ -30,6 +30,14 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// Must fails the test at once on an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Run runs a loop until stop, at the latest until the end of the test. The test fails
 // unless the loop returns nil.
 func Run(t testing.TB, loop func(context.Context) error) (stop func()) {
@@ -51,9 +59,7 @@ func Run(t testing.TB, loop func(context.Context) error) (stop func()) {
 func OpenStore(t testing.TB, dir string, o store.Options) (db *store.DB, stop func()) {
 	t.Helper()
 	db, err := store.Open(dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	stop = Run(t, func(ctx context.Context) error {
 		return errors.Join(db.Run(ctx), db.Close())
 	})
@@ -63,23 +69,17 @@ func OpenStore(t testing.TB, dir string, o store.Options) (db *store.DB, stop fu
 // Commit commits a change.
 func Commit(t testing.TB, db *store.DB, c store.Change) {
 	t.Helper()
-	if err := db.Commit(context.Background(), c); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, db.Commit(context.Background(), c))
 }
 
 // Cell reads the committed cell of a key.
 func Cell(t testing.TB, db *store.DB, k edda.Key) edda.Cell {
 	t.Helper()
 	v, err := db.View()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	defer v.Close()
 	cell, err := v.Cell(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return cell
 }
 
@@ -103,9 +103,7 @@ func Until(t testing.TB, within time.Duration, what string, holds func() bool) {
 func Metric(t testing.TB, r prometheus.Gatherer, name string, values ...string) float64 {
 	t.Helper()
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	sum := 0.0
 	for _, f := range families {
 		if f.GetName() != name {
