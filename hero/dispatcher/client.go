@@ -195,11 +195,7 @@ func (c *Client) Submit(ctx context.Context, id string) (Submitted, error) {
 
 // place runs a script that queues a job, and reads the script's answer.
 func (c *Client) place(ctx context.Context, s *redis.Script, doing string, j Job) (Submitted, error) {
-	args := []any{j.ID}
-	for _, dep := range j.Waits() {
-		args = append(args, dep)
-	}
-	answer, err := c.run(ctx, s, args...).StringSlice()
+	answer, err := c.run(ctx, s, with(j.Waits(), j.ID)...).StringSlice()
 	if err != nil {
 		return "", trouble(doing+" job "+j.ID, err)
 	}

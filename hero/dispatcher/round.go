@@ -55,10 +55,7 @@ func (w *Worker) exchange(ctx context.Context, recording, room int, beginning []
 	for _, r := range w.done[:recording] {
 		args = append(args, r.id, r.attempt, r.how, bit(r.retry), r.text, bit(r.how == string(hero.JobFinished) || r.output != ""), r.output)
 	}
-	for _, word := range beginning {
-		args = append(args, word)
-	}
-	answer, err := w.conn.run(ctx, w.scripts.round, args...).Slice()
+	answer, err := w.conn.run(ctx, w.scripts.round, with(beginning, args...)...).Slice()
 	if err == nil && len(answer) != 4 {
 		err = errors.New("Redis answered in another form")
 	}
@@ -150,11 +147,7 @@ func (w *Worker) gate(ctx context.Context, id string, hash map[string]string) er
 	case err != nil:
 		never = "invalid: " + err.Error()
 	}
-	args := []any{w.id, w.run, id, never}
-	for _, dep := range j.Waits() {
-		args = append(args, dep)
-	}
-	fate, err := w.conn.run(ctx, w.scripts.park, args...).Text()
+	fate, err := w.conn.run(ctx, w.scripts.park, with(j.Waits(), w.id, w.run, id, never)...).Text()
 	if err != nil {
 		w.pending = append(w.pending, "gate", id)
 		return trouble("check the dependencies of job "+id, err)
@@ -189,7 +182,8 @@ func (w *Worker) look(ctx context.Context) error {
 	return w.compare(ctx)
 }
 
-// stops ends the runs that clients asked to stop.
+// stops ends the runs that clients asked to stop. It removes requests for jobs that have
+// ended, and keeps those for jobs that are queued or run elsewhere.
 func (w *Worker) stops(ctx context.Context) error {
 	if time.Since(w.stopped) < tick {
 		return nil
@@ -204,8 +198,21 @@ func (w *Worker) stops(ctx context.Context) error {
 			r.cancel(errStopped)
 		}
 	}
-	return w.pruneStops(ctx, ids)
+	ids = ids[:min(len(ids), maxPruned)]
+	for i, found := range w.statuses(ctx, ids) {
+		status, err := found.Result()
+		if err == nil && !hero.JobStatus(strings.ToLower(status)).Ended() || err != nil && !errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err := w.db.LRem(ctx, StopQueue(w.id), 0, ids[i]).Err(); err != nil {
+			return trouble("clear the stop queue of "+w.id, err)
+		}
+	}
+	return nil
 }
+
+// maxPruned bounds the requests to stop that one look removes.
+const maxPruned = 100
 
 // compare puts back jobs in the taken list that the worker does not know, because an answer
 // of Redis was lost. It does so at the second look: at the first, the answer may be under
@@ -261,34 +268,6 @@ func (w *Worker) recordAll(ctx context.Context) error {
 			return trouble("record the last results of "+w.id, err)
 		}
 		w.recorded(texts(answer[0]))
-	}
-	return nil
-}
-
-// maxPruned bounds the requests to stop of one look.
-const maxPruned = 100
-
-// pruneStops removes requests for jobs that have ended. Requests for jobs that are queued
-// or run elsewhere stay.
-func (w *Worker) pruneStops(ctx context.Context, ids []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	ids = ids[:min(len(ids), maxPruned)]
-	pipe := w.db.Pipeline()
-	found := make([]*redis.StringCmd, len(ids))
-	for i, id := range ids {
-		found[i] = pipe.HGet(ctx, JobKey(id), "status")
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i, id := range ids {
-		status, err := found[i].Result()
-		if err == nil && !hero.JobStatus(strings.ToLower(status)).Ended() || err != nil && !errors.Is(err, redis.Nil) {
-			continue
-		}
-		if err := w.db.LRem(ctx, StopQueue(w.id), 0, id).Err(); err != nil {
-			return trouble("clear the stop queue of "+w.id, err)
-		}
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func (s *sweeper) scan(ctx context.Context, out *Swept) error {
 		if len(started) == 0 {
 			continue
 		}
-		answer, err := s.conn.run(ctx, s.scripts.stale, append([]any{staleGrace.Milliseconds()}, started...)...).Slice()
+		answer, err := s.conn.run(ctx, s.scripts.stale, with(started, staleGrace.Milliseconds())...).Slice()
 		if err != nil {
 			return trouble("check started jobs", err)
 		}
@@ -153,21 +153,15 @@ func (s *sweeper) scan(ctx context.Context, out *Swept) error {
 	return nil
 }
 
-func (s *sweeper) started(ctx context.Context, ids []string) ([]any, error) {
-	pipe := s.db.Pipeline()
-	found := make([]*redis.StringCmd, len(ids))
-	for i, id := range ids {
-		found[i] = pipe.HGet(ctx, JobKey(id), "status")
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	var out []any
-	for i, id := range ids {
-		status, err := found[i].Result()
+func (s *sweeper) started(ctx context.Context, ids []string) ([]string, error) {
+	var out []string
+	for i, found := range s.statuses(ctx, ids) {
+		status, err := found.Result()
 		if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			return nil, trouble("read the status of jobs", err)
 		}
 		if s, _ := hero.ParseJobStatus(status); err == nil && s == hero.JobStarted {
-			out = append(out, id)
+			out = append(out, ids[i])
 		}
 	}
 	return out, nil
@@ -193,11 +187,7 @@ func (l conn) releasePage(ctx context.Context, cursor uint64) (next uint64, rele
 	if len(ids) == 0 {
 		return next, 0, nil
 	}
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = id
-	}
-	released, err = l.run(ctx, l.scripts.release, args...).Int()
+	released, err = l.run(ctx, l.scripts.release, with(ids)...).Int()
 	if err != nil {
 		return cursor, 0, trouble("release waiting jobs", err)
 	}

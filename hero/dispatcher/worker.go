@@ -342,8 +342,15 @@ func (w *Worker) leave(cut context.CancelCauseFunc) {
 	}
 	w.farewell(w.recordAll)
 	w.farewell(func(ctx context.Context) error {
-		if err := w.returnTaken(ctx); err != nil {
-			return err
+		ids, err := w.db.LRange(ctx, w.taken, 0, -1).Result()
+		if err != nil {
+			return trouble("read the taken list", err)
+		}
+		if len(ids) > 0 {
+			w.pending = nil
+			if err := w.putBack(ctx, ids); err != nil {
+				return err
+			}
 		}
 		return trouble("remove the worker's heartbeat", w.script(ctx, w.scripts.beat, w.id, w.run, 0))
 	})
@@ -365,22 +372,8 @@ func permanent(err error) bool { return errors.Is(err, edda.Permanent) }
 
 func newRetry() backoff.Exponential { return backoff.Exponential{First: firstPause, Most: lastPause} }
 
-// returnTaken returns the jobs of the taken list to the queue.
-func (w *Worker) returnTaken(ctx context.Context) error {
-	ids, err := w.db.LRange(ctx, w.taken, 0, -1).Result()
-	if err != nil || len(ids) == 0 {
-		return trouble("read the taken list", err)
-	}
-	w.pending = nil
-	return w.putBack(ctx, ids)
-}
-
 func (w *Worker) putBack(ctx context.Context, ids []string) error {
-	args := []any{w.id, w.run}
-	for _, id := range ids {
-		args = append(args, id)
-	}
-	return trouble("return taken jobs", w.script(ctx, w.scripts.astray, args...))
+	return trouble("return taken jobs", w.script(ctx, w.scripts.astray, with(ids, w.id, w.run)...))
 }
 
 // script runs a script and drops its answer.

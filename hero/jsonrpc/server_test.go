@@ -12,6 +12,8 @@ import (
 
 	"edda/internal/testkit"
 
+	"os/exec"
+
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -375,5 +377,16 @@ func TestServerRefusesMethodsThatCannotBeCalled(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// A client that knows only the specifications speaks to the server.
+func TestClientWrittenFromTheSpecifications(t *testing.T) {
+	s, _ := newServer(t, ServerOptions{})
+	t.Cleanup(s.Close)
+	ws := strings.Replace(listen(t, s.WebSocket()), "http", "ws", 1)
+	out, err := exec.CommandContext(within(t), "python3", "testdata/client.py", listen(t, s), ws).CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "checked" {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

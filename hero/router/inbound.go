@@ -83,7 +83,18 @@ func (l *contextLoop) inbound(ctx context.Context) {
 	looks := backoff.Exponential{First: inboundEvery, Most: inboundAtMost}
 	c := l.consumer(ctx, hero.MsgIn, msgInCoordinator, true)
 	c.Next = func(ctx context.Context) (string, error) {
-		key, err := l.DB.TakeBy(ctx, l.Context, "look through msg_in", msgInCoordinator, func() (string, error) { return l.takeJob(ctx, boxes) })
+		key, err := l.DB.TakeBy(ctx, l.Context, "look through msg_in", msgInCoordinator, func() (string, error) {
+			for _, box := range boxes {
+				key, err := box.take(ctx, l.Redis)
+				if err != nil {
+					return "", fmt.Errorf("look through %s: %w", box.list, err)
+				}
+				if key != "" {
+					return key, nil
+				}
+			}
+			return "", redisdb.ErrEmpty
+		})
 		if errors.Is(err, redisdb.ErrEmpty) {
 			_ = backoff.Wait(ctx, looks.Next())
 		} else {
@@ -94,21 +105,7 @@ func (l *contextLoop) inbound(ctx context.Context) {
 	c.Run(ctx, ctx)
 }
 
-// takeJob looks at all new keys of the lists for one job message; ErrEmpty where there is
-// none.
-func (l *contextLoop) takeJob(ctx context.Context, boxes []*inbox) (string, error) {
-	for _, box := range boxes {
-		key, err := box.take(ctx, l.Redis)
-		if err != nil {
-			return "", fmt.Errorf("look through %s: %w", box.list, err)
-		}
-		if key != "" {
-			return key, nil
-		}
-	}
-	return "", redisdb.ErrEmpty
-}
-
+// take looks at all new keys of the list for one job message; empty where there is none.
 func (b *inbox) take(ctx context.Context, c *redis.Client) (string, error) {
 	for left := int64(1); left > 0; {
 		answer, err := takeNewScript.Run(ctx, c, []string{b.list, msgInCoordinator}, b.mark, window).Slice()

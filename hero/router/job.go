@@ -36,7 +36,7 @@ func broke(format string, args ...any) end {
 
 // takenID is the end of a job whose id another job has.
 func takenID(job hero.Job) end {
-	out := broke("%s exists and is another job: choose a new id", job.Key())
+	out := broke("%v", supervisor.Taken(job))
 	out.kept = true
 	return out
 }

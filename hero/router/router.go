@@ -80,16 +80,13 @@ func (r *Router) client(t target) *supervisor.Client {
 	if len(r.clients) >= maxClients {
 		clear(r.clients)
 	}
-	c := supervisor.NewClient(r.transport(t), t.secret, r.prefix+"."+rand.Text()[:6])
+	over := supervisor.Mycelium(r.o.Mesh, t.to, t.topic)
+	if t.way == byHTTP {
+		over = supervisor.HTTP(t.url, t.secret, r.o.HTTP)
+	}
+	c := supervisor.NewClient(over, t.secret, r.prefix+"."+rand.Text()[:6])
 	r.clients[key] = c
 	return c
-}
-
-func (r *Router) transport(t target) supervisor.Transport {
-	if t.way == byHTTP {
-		return supervisor.HTTP(t.url, t.secret, r.o.HTTP)
-	}
-	return supervisor.Mycelium(r.o.Mesh, t.to, t.topic)
 }
 
 // next returns the number of earlier picks among the runners of an executor.

@@ -37,7 +37,15 @@ var errNoCgroup = errors.New("no cgroup of memory that this process may write")
 
 // findCgroups finds the memory cgroup of this process, and tries to make a child.
 func findCgroups() (*cgroups, error) {
-	g, err := ownMemoryCgroup()
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoCgroup, err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoCgroup, err)
+	}
+	g, err := readCgroups(string(own), string(mounts))
 	if err != nil {
 		return nil, err
 	}
@@ -56,20 +64,8 @@ func findCgroups() (*cgroups, error) {
 	return g, tried.remove()
 }
 
-// ownMemoryCgroup finds the cgroup of this process in the hierarchy that counts memory.
-func ownMemoryCgroup() (*cgroups, error) {
-	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoCgroup, err)
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoCgroup, err)
-	}
-	return readCgroups(string(own), string(mounts))
-}
-
-// readCgroups reads /proc/self/cgroup and /proc/self/mountinfo.
+// readCgroups finds the cgroup of this process in the hierarchy that counts memory, from
+// /proc/self/cgroup and /proc/self/mountinfo.
 func readCgroups(own, mounts string) (*cgroups, error) {
 	unified, path, found := false, "", false
 	for line := range strings.Lines(own) {

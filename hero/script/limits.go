@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -32,45 +33,20 @@ func (l Limits) logs() LogBounds {
 	return LogBounds{Size: l.LogSize, Rotations: l.LogRotations, Files: l.LogFiles, Age: l.LogAge}
 }
 
+// The defaults of logs, which package dispatcher uses, too.
 const (
-	defaultTimeout   = 10 * time.Minute
-	defaultGrace     = 5 * time.Second
-	defaultSource    = 1 << 20
-	defaultOutput    = 1 << 20 // it becomes a field of a hash and part of messages
-	defaultMemory    = 1 << 30
-	defaultCPU       = time.Hour
-	defaultFileSize  = 256 << 20
-	defaultDisk      = 1 << 30
-	defaultProcesses = 64
-	defaultOpenFiles = 1024
-	defaultLogSize   = 1 << 20
-	// Package dispatcher uses these defaults, too.
 	DefaultLogRotations = 1
 	DefaultLogFiles     = 1000
 	DefaultLogAge       = 30 * 24 * time.Hour
 )
 
 func (l Limits) filled() Limits {
-	fill(&l.Timeout, defaultTimeout)
-	fill(&l.Grace, defaultGrace)
-	fill(&l.Source, defaultSource)
-	fill(&l.Output, defaultOutput)
-	fill(&l.Memory, defaultMemory)
-	fill(&l.CPU, defaultCPU)
-	fill(&l.FileSize, defaultFileSize)
-	fill(&l.Disk, defaultDisk)
-	fill(&l.Processes, defaultProcesses)
-	fill(&l.OpenFiles, defaultOpenFiles)
-	fill(&l.LogSize, defaultLogSize)
-	fill(&l.LogRotations, DefaultLogRotations)
-	fill(&l.LogFiles, DefaultLogFiles)
-	fill(&l.LogAge, DefaultLogAge)
-	return l
-}
-
-func fill[T int | int64 | time.Duration](v *T, to T) {
-	if *v == 0 {
-		*v = to
+	return Limits{
+		Timeout: cmp.Or(l.Timeout, 10*time.Minute), Grace: cmp.Or(l.Grace, 5*time.Second),
+		Source: cmp.Or(l.Source, 1<<20), Output: cmp.Or(l.Output, 1<<20), // the output becomes a field of a hash and part of messages
+		Memory: cmp.Or(l.Memory, 1<<30), CPU: cmp.Or(l.CPU, time.Hour), FileSize: cmp.Or(l.FileSize, 256<<20), Disk: cmp.Or(l.Disk, 1<<30),
+		Processes: cmp.Or(l.Processes, 64), OpenFiles: cmp.Or(l.OpenFiles, 1024), LogSize: cmp.Or(l.LogSize, 1<<20),
+		LogRotations: cmp.Or(l.LogRotations, DefaultLogRotations), LogFiles: cmp.Or(l.LogFiles, DefaultLogFiles), LogAge: cmp.Or(l.LogAge, DefaultLogAge),
 	}
 }
 

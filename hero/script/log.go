@@ -150,15 +150,11 @@ func (h *Host) Log(context, id string, most int64) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return lastLines(older+newer, most), nil
-}
-
-func lastLines(text string, most int64) string {
-	if int64(len(text)) <= most {
-		return text
+	text := older + newer
+	if int64(len(text)) > most {
+		_, text, _ = strings.Cut(text[int64(len(text))-most:], "\n")
 	}
-	_, text, _ = strings.Cut(text[int64(len(text))-most:], "\n")
-	return text
+	return text, nil
 }
 
 // tail reads the end of a file; empty where there is no file.

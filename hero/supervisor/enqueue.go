@@ -209,7 +209,7 @@ func content(j hero.Job) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// different is the error for a job whose id another job has.
-func different(j hero.Job) error {
+// Taken is the error for a job whose id another job has.
+func Taken(j hero.Job) error {
 	return fmt.Errorf("%s exists and is another job: choose a new id", j.Key())
 }
