@@ -12,11 +12,11 @@ import (
 	"edda/hero/redisdb"
 )
 
-// needsRedis reports whether anything of the process talks to Redis.
+// needsRedis reports whether any part of the process uses Redis.
 func (s Settings) usesRedis() bool { return s.Redis.configured() || s.coordinator() || s.runner() }
 
-// redisFromEnv is the Redis of the variables that edda hero knows, where nothing
-// else says and a role needs one.
+// redisFromEnv returns the Redis URL of the environment variables that edda hero knows, if a
+// role needs Redis and no setting names one.
 func redisFromEnv(c Config, getenv func(string) string) string {
 	if c.Redis.Addr != "" || !c.coordinator() && !c.runner() {
 		return ""
@@ -24,13 +24,13 @@ func redisFromEnv(c Config, getenv func(string) string) string {
 	return cmp.Or(getenv("EDDA_REDIS"), getenv("REDIS_URL"))
 }
 
-// openRedis makes the client, and for edda dev without --redis a Redis of its
-// own. Nothing is asked of it yet.
+// openRedis makes the client, and for edda dev without --redis an embedded Redis. It sends
+// no command.
 func (p *process) openRedis() error {
 	if !p.settings.usesRedis() {
 		return nil
 	}
-	redis.SetLogger(silent{}) // what fails is told by whoever called
+	redis.SetLogger(silent{}) // callers handle the errors
 	c := p.settings.Redis
 	if p.settings.Dev && !c.configured() {
 		var err error
@@ -47,10 +47,10 @@ func (p *process) openRedis() error {
 	return nil
 }
 
-// silent drops what the Redis library says beside its errors.
+// silent drops the log lines of the Redis library.
 type silent struct{}
 
-// Printf drops it.
+// Printf drops the line.
 func (silent) Printf(context.Context, string, ...any) {}
 
 // holdRedis keeps the client open, and the embedded Redis going, until everything
@@ -68,7 +68,7 @@ func (p *process) holdRedis(ctx context.Context) error {
 	return err
 }
 
-// redisAt says where Redis is, for people.
+// redisAt describes the address of Redis, for people.
 func (p *process) redisAt() string {
 	if p.embeddedRedis != nil {
 		return p.embeddedRedis.Addr() + " (embedded, kept with the data, for development only: --redis names a real one)"

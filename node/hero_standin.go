@@ -14,8 +14,8 @@ import (
 	"edda/internal/httpserver"
 )
 
-// StandIn is a network of Mycelium's message API within this process, for
-// development: it is not Mycelium, and reaches nobody else.
+// StandIn is a network of nodes with Mycelium's message API in this process, for
+// development. It is not Mycelium, and reaches no node outside.
 type StandIn struct {
 	bus     *standin.Bus
 	servers []*httpserver.Server
@@ -23,13 +23,12 @@ type StandIn struct {
 	names   map[string]string // of the nodes, by key
 }
 
-// standInReads bounds how long a client may take to send its request.
+// standInReads bounds the time in which a client sends its request.
 const standInReads = 10 * time.Second
 
-// NewStandIn serves the JSON-RPC and the REST API of each named node. Addresses
-// are taken at once.
+// NewStandIn binds the addresses of each node's JSON-RPC and REST API. Run serves them.
 func NewStandIn(nodes ...StandInNode) (*StandIn, error) {
-	s := &StandIn{count: countCarried(), names: map[string]string{}}
+	s := &StandIn{count: standInMessages(), names: map[string]string{}}
 	s.bus = standin.New(standin.Options{Fault: s.carried})
 	for _, n := range nodes {
 		s.names[s.bus.Node(n.Name).Key()] = n.Name
@@ -47,17 +46,10 @@ func NewStandIn(nodes ...StandInNode) (*StandIn, error) {
 	return s, nil
 }
 
-// Messages counts what the nodes send each other.
+// Messages counts the messages between the nodes.
 func (s *StandIn) Messages() prometheus.Collector { return s.count }
 
-// countCarried counts what the nodes send each other.
-func countCarried() *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "edda_hero_standin_messages_total", Help: "Messages between the nodes of the stand-in, by who sent them; a kind is call or reply.",
-	}, []string{"from", "to", "kind"})
-}
-
-// carried counts a message, and lets it go as it is.
+// carried counts a message, and makes no fault.
 func (s *StandIn) carried(e standin.Envelope) standin.Fault {
 	kind := "call"
 	if e.Reply {
@@ -67,13 +59,13 @@ func (s *StandIn) carried(e standin.Envelope) standin.Fault {
 	return standin.Fault{}
 }
 
-// standInName is the node that edda dev is.
+// standInName is the node of edda dev.
 const standInName = "edda"
 
-// Node is the one of the name.
+// Node returns the node with the name.
 func (s *StandIn) Node(name string) *standin.Node { return s.bus.Node(name) }
 
-// StandInNode is a node and where it is served; an empty address is not.
+// StandInNode is a node with the addresses of its APIs. An empty address is not served.
 type StandInNode struct{ Name, RPC, REST string }
 
 func (s *StandIn) serve(addr string, h http.Handler) error {
@@ -84,7 +76,7 @@ func (s *StandIn) serve(addr string, h http.Handler) error {
 	return d.Listen()
 }
 
-// believing takes every caller for one who is known, so that a pop may wait.
+// believing treats every caller as authenticated, so that a pop may wait.
 func believing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		httpserver.Authenticated(r.Context())
@@ -92,7 +84,7 @@ func believing(next http.Handler) http.Handler {
 	})
 }
 
-// Run serves until ctx ends. Pops that wait are cut then.
+// Run serves until ctx ends, and then cuts pops that wait.
 func (s *StandIn) Run(ctx context.Context) error {
 	defer s.bus.Close()
 	group, ctx := errgroup.WithContext(ctx)
@@ -102,10 +94,10 @@ func (s *StandIn) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Close gives the addresses back where Run never came to.
+// Close releases the addresses if Run is not called.
 func (s *StandIn) Close() {
 	for _, d := range s.servers {
-		_ = d.Close() // the error that it ends with is another
+		_ = d.Close() // the caller reports the error that came before
 	}
 	s.bus.Close()
 }

@@ -15,8 +15,8 @@ import (
 	"edda/internal/lifecycle"
 )
 
-// works is what the role runner runs: scripts from queues and from a topic, and
-// the supervisor's API before them where there is a secret for it.
+// works holds the parts of the role runner: a runner of scripts from queues and a topic, and
+// the supervisor's API if there is a secret for it.
 type works struct {
 	runner     *runner.Runner
 	supervisor *supervisor.Server
@@ -26,13 +26,13 @@ type works struct {
 
 // The bounds of the supervisor's HTTP server. A job.run lasts as long as its job.
 const (
-	supervisorReads   = 10 * time.Second // until a request is there
+	supervisorReads   = 10 * time.Second // for the request
 	supervisorIdle    = 2 * time.Minute
 	supervisorHeaders = 16 << 10
-	// supervisorConnections is above the calls that wait for their jobs, each on a
-	// connection of its own; few of them are of callers who are not known yet.
+	// supervisorConnections exceeds the calls that wait for jobs, each on its connection. Few
+	// of the callers are anonymous.
 	supervisorConnections, supervisorAnonymous = 6144, 512
-	// jobsMayEnd is how long running jobs may go on in a stop, within the stage's time.
+	// jobsMayEnd bounds the running jobs during a stop, within the stage's time.
 	jobsMayEnd = 5 * time.Second
 )
 
@@ -59,7 +59,7 @@ func (p *process) newWorks() (*works, error) {
 	return w, p.supervise(w, secret)
 }
 
-// scripts are the settings of the host of scripts.
+// scripts returns the settings of the host of scripts.
 func (s Settings) scripts(log *zap.Logger) script.Options {
 	r := s.Hero.Runner
 	o := script.Options{
@@ -76,8 +76,8 @@ func (s Settings) scripts(log *zap.Logger) script.Options {
 	return o
 }
 
-// supervise serves the supervisor's API: over Mycelium where that is, and over
-// HTTP where an address says so.
+// supervise serves the supervisor's API over Mycelium, if configured, and over HTTP, if an
+// address is set.
 func (p *process) supervise(w *works, secret string) error {
 	queues := map[string]string{}
 	for _, t := range w.scripts.Types() {
@@ -99,8 +99,7 @@ func (p *process) supervise(w *works, secret string) error {
 	if addr == "" {
 		return nil
 	}
-	// At a stop, calls that wait for a job are cut: the job goes on, and whoever
-	// called asks again.
+	// A stop cuts calls that wait for a job. The job goes on, and the caller asks again.
 	w.http = httpserver.New(addr, w.supervisor, httpserver.Options{
 		Name: "supervisor", Metrics: p.metrics, Connections: supervisorConnections, Anonymous: supervisorAnonymous, Headers: supervisorHeaders, ReadHeaders: supervisorReads, Idle: supervisorIdle,
 		Log: zap.NewStdLog(p.log.Named("supervisor")),
