@@ -12,7 +12,7 @@ import (
 	"edda/internal/testkit"
 )
 
-// slow opens connections on which a request is begun and never sent whole.
+// slow opens connections that begin a request and never complete it.
 func slow(t *testing.T, addr string, n int, header string) {
 	t.Helper()
 	for range n {
@@ -40,8 +40,8 @@ func TestSlowClientsDoNotShutOthersOutWithoutTokens(t *testing.T) {
 	answeredAtOnce(t, c, jsonrpc.ClientOptions{})
 }
 
-// answeredAtOnce calls both addresses, which must answer within seconds on a busy
-// machine, too; slow clients may be there for half a minute.
+// answeredAtOnce calls both addresses, which must answer within seconds even on a busy
+// machine. Slow clients may stay for half a minute.
 func answeredAtOnce(t *testing.T, c *Coordinator, o jsonrpc.ClientOptions) {
 	t.Helper()
 	o.Timeout = 15 * time.Second
@@ -73,7 +73,7 @@ func TestTheBearerSchemesCaseDoesNotMatter(t *testing.T) {
 	}
 }
 
-// status asks by hand, with the header as it is written.
+// status sends a raw request with the header, and returns the status code.
 func status(t *testing.T, addr, header string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)

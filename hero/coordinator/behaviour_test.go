@@ -43,7 +43,7 @@ func TestAStartedFlowAndItsJobsDoNotChange(t *testing.T) {
 	}
 	changes()
 	change("flow.delete", dict2{"context_id": 7, "id": 1})
-	w.flow(1, 10, 11) // the same again is no change
+	w.flow(1, 10, 11) // the same flow again changes nothing
 	w.job(10)
 	w.flows.finish(t, 1, nil)
 	changes()
@@ -82,7 +82,7 @@ func TestAFlowThatBeganAMomentAgoIsShownStarted(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
 	w.flow(1, 10)
-	w.flows.quiet = true // Redis hears of it later
+	w.flows.quiet = true // Redis is updated later
 	w.call("flow.start", dict2{"context_id": 7, "id": 1}, nil)
 	var f hero.Flow
 	w.call("flow.load", dict2{"context_id": 7, "id": 1}, &f)
@@ -105,7 +105,7 @@ func TestAFlowThatIsEndingIsNotWrittenOver(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
 	w.flow(1, 10)
-	w.flows.quiet = true // Redis shows its end later
+	w.flows.quiet = true // Redis gets its end later
 	w.call("flow.start", dict2{"context_id": 7, "id": 1}, nil)
 	w.call("flow.cancel", dict2{"context_id": 7, "id": 1}, nil)
 	if d := w.refused(jsonrpc.AlreadyExists, "flow.create", dict2{"context_id": 7, "flow": dict2{"id": 1, "caller_id": admin, "jobs": []int{10, 11}}}); !strings.Contains(d.Why, "is ending") {
@@ -113,7 +113,7 @@ func TestAFlowThatIsEndingIsNotWrittenOver(t *testing.T) {
 	}
 }
 
-// TestACreatorWithoutRightsReadsNothing: a call without a name is its creator's.
+// A call that names no caller is its object's creator's.
 func TestACreatorWithoutRightsReadsNothing(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.flow(1, 10)
@@ -148,8 +148,8 @@ func TestFieldsThatTheServerSetsAreDropped(t *testing.T) {
 	}
 }
 
-// TestNodesGoBeforeTheJobs has the three ways to say what a job waits for, and
-// that a node which does not say it leaves it to its job.
+// A job's dependencies can be given in three ways. A node without dependencies leaves its
+// job's in place.
 func TestNodesGoBeforeTheJobs(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
@@ -175,7 +175,7 @@ func TestNodesGoBeforeTheJobs(t *testing.T) {
 	var loaded json.RawMessage
 	w.call("flow.load", dict2{"context_id": 7, "id": 1}, &loaded)
 	w.call("flow.start", dict2{"context_id": 7, "id": 1}, nil)
-	w.call("flow.create", dict2{"context_id": 7, "flow": loaded}, nil) // what was loaded is no change
+	w.call("flow.create", dict2{"context_id": 7, "flow": loaded}, nil) // the loaded flow changes nothing
 }
 
 func TestAnEmptyListOfDependenciesIsNone(t *testing.T) {
@@ -226,7 +226,7 @@ func TestAnUpdateOfAJobIsHeardByItsFlowOnce(t *testing.T) {
 		t.Errorf("a flow that cannot hear: %+v", d)
 	}
 	w.flows.fail = nil
-	j := update("finished", dict2{"sum": "4"}) // the result that was recorded stays
+	j := update("finished", dict2{"sum": "4"}) // the recorded result stays
 	update("finished", nil)
 	if j.Result["sum"] != "3" || len(w.flows.reports) != 2 || w.flows.reports[1].Result["sum"] != "3" || w.flows.reports[1].Attempt != 1 {
 		t.Errorf("job %+v, reports %+v", j, w.flows.reports)
@@ -357,7 +357,7 @@ func TestAnObjectInUseIsNotDeleted(t *testing.T) {
 	w.refused(jsonrpc.NotFound, "context.load", dict2{"id": 8})
 }
 
-// TestWhatFlowsAnswer has the classes of their errors.
+// TestWhatFlowsAnswer checks the code for each class of error.
 func TestWhatFlowsAnswer(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
@@ -379,8 +379,7 @@ func TestWhatFlowsAnswer(t *testing.T) {
 	}
 }
 
-// TestCallsThatWriteInOneContextWaitForEachOther: what one has looked at does
-// not change before it writes.
+// A call locks its context, so what it has read does not change before it writes.
 func TestCallsThatWriteInOneContextWaitForEachOther(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
@@ -390,7 +389,7 @@ func TestCallsThatWriteInOneContextWaitForEachOther(t *testing.T) {
 	before := w.dump()
 	writing := append(writes()[1:], storageCall{"flow.start", dict2{"context_id": 7, "id": 1}}, storageCall{"flow.delete", dict2{"context_id": 7, "id": 1}},
 		storageCall{"job.delete", dict2{"context_id": 7, "caller_id": 1, "id": 10}}, storageCall{"context.delete", dict2{"id": 7}})
-	writing = slices.DeleteFunc(writing, func(c storageCall) bool { return c.method == "job.update" }) // it is one atomic step
+	writing = slices.DeleteFunc(writing, func(c storageCall) bool { return c.method == "job.update" }) // atomic without the lock
 	var calls sync.WaitGroup
 	for _, c := range writing {
 		calls.Go(func() {
@@ -412,7 +411,7 @@ func TestCallsThatWriteInOneContextWaitForEachOther(t *testing.T) {
 	w.job(11)
 }
 
-// A job's priority is kept, however it is written; one that is none is refused by name.
+// A job's priority is kept in any spelling. An unknown one is refused by name.
 func TestAPriorityOfAJobIsDropped(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	create := func(id int, priority any) (j hero.Job) {

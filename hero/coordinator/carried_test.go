@@ -19,7 +19,7 @@ func aJobAfter(id uint32, after ...uint32) hero.Job {
 	return hero.Job{ID: id, Script: "print(1)", ScriptType: hero.ScriptPython, Dependends: after}
 }
 
-// run is what a router does with a flow's message, from the beginning.
+// run handles a flow's message as a router does.
 func (w *world) run(m hero.Message, carries bool) (string, error) {
 	w.t.Helper()
 	run, err := w.FlowRun(w.t.Context(), 7, 33)
@@ -32,7 +32,7 @@ func TestAMessageBringsTheFlowThatItHasRun(t *testing.T) {
 		"by the jobs": carrying(aJobAfter(2, 1), aJobAfter(1)),
 		"by the nodes": {ID: 101, CallerID: admin, ContextID: 7, FlowID: 33, Job: []hero.Job{aJobAfter(2), aJobAfter(1)},
 			Nodes: []hero.FlowNode{{ID: 2, Depends: []uint32{1}, Prerequisites: []string{}, NodeStatus: hero.NodeReady}, {ID: 1, Depends: []uint32{}, Prerequisites: []string{}}}},
-		// A message's hash has empty lists where a node says nothing: the jobs' own edges hold.
+		// The hash has empty lists for a node without edges, so the jobs' own edges hold.
 		"by nodes that say nothing": {ID: 101, CallerID: admin, ContextID: 7, FlowID: 33, Job: []hero.Job{aJobAfter(2, 1), aJobAfter(1)},
 			Nodes: []hero.FlowNode{{ID: 2, Depends: []uint32{}, Prerequisites: []string{}}, {ID: 1, Depends: []uint32{}, Prerequisites: []string{}}}},
 	} {
@@ -40,7 +40,7 @@ func TestAMessageBringsTheFlowThatItHasRun(t *testing.T) {
 			w := newWorld(t, Options{}).settle()
 			run, err := w.run(m, true)
 			testkit.Must(t, err)
-			if err := w.RunFlow(t.Context(), m, true, run); err != nil { // the router died, and does it again
+			if err := w.RunFlow(t.Context(), m, true, run); err != nil { // a restarted router repeats the call
 				t.Fatal(err)
 			}
 			var g struct{ Edges [][2]uint32 }
@@ -58,7 +58,7 @@ func TestAMessageBringsTheFlowThatItHasRun(t *testing.T) {
 	}
 }
 
-// A router that died after the start must not start a flow once more that failed meanwhile.
+// A router dies after the start, and the flow fails. The next router must not start it again.
 func TestAFlowIsStartedOnceForAMessage(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(1)

@@ -14,9 +14,8 @@ import (
 	"edda/internal/testkit"
 )
 
-// TestNothingThatIsMalformedIsTaken bends each value of a valid call of each
-// method until it cannot be right: the answer is an error with a reason, and
-// Redis is as it was.
+// TestNothingThatIsMalformedIsTaken makes each value of a valid call of each method wrong, one
+// at a time. The answer is an error with a reason, and Redis does not change.
 func TestNothingThatIsMalformedIsTaken(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	id, calls := uint32(100), 0
@@ -45,7 +44,7 @@ func TestNothingThatIsMalformedIsTaken(t *testing.T) {
 	}
 }
 
-// whole is a call with every field that a client may send.
+// whole has a call of each method with every field that a client may send.
 func whole() permission {
 	return permission{"message.create", creator, func(*world, uint32) {}, func(id, caller uint32) dict2 {
 		return dict2{"context_id": 7, "message": dict2{
@@ -60,8 +59,7 @@ func whole() permission {
 	}}
 }
 
-// TestNothingThatIsHugeIsTaken has each text of the calls that have most, one
-// after the other, longer than any may be.
+// TestNothingThatIsHugeIsTaken makes each text of the largest calls too long, one at a time.
 func TestNothingThatIsHugeIsTaken(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	before := w.dump()
@@ -90,13 +88,13 @@ func TestNothingThatIsHugeIsTaken(t *testing.T) {
 	}
 }
 
-// short is a value for a message of the test.
+// short formats a value for a message of the test.
 func short(v any) string {
 	raw, _ := json.Marshal(v)
 	return string(raw[:min(len(raw), 300)])
 }
 
-// bend returns the parameters with one value after the other made wrong.
+// bend returns copies of the parameters, each with one wrong value.
 func bend(t *testing.T, params dict2) []any {
 	t.Helper()
 	raw, err := json.Marshal(params)
@@ -155,8 +153,8 @@ func bentObject(v map[string]any, top bool) []any {
 	return out
 }
 
-// TestEachRefusalSaysWhatToDo has the mistakes that people make, each with the
-// code, the field or key, and the words that help.
+// TestEachRefusalSaysWhatToDo makes common mistakes, and checks the code, the field or key,
+// and the advice of each error.
 func TestEachRefusalSaysWhatToDo(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
@@ -279,8 +277,7 @@ func TestACycleOverJobsIsPrinted(t *testing.T) {
 	}
 }
 
-// TestABrokenHashIsNeverOverwritten: what another program keeps under a key of
-// ours stays, and whoever meets it is told which field of which key.
+// A broken hash under one of Edda's keys stays, and the error names its key and field.
 func TestABrokenHashIsNeverOverwritten(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	c, err := w.db.Client(7)

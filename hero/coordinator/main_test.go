@@ -28,8 +28,7 @@ import (
 	"edda/internal/testkit"
 )
 
-// shared is the Redis of the tests that do not harm it; each begins with an
-// empty one.
+// shared is the Redis of the tests that do not stop it. Each test empties it first.
 var shared *realservers.Server
 
 func TestMain(m *testing.M) {
@@ -78,7 +77,7 @@ func worldOn(t *testing.T, redis *realservers.Server, o Options) *world {
 
 type dict2 = map[string]any
 
-// call calls and must succeed.
+// call makes a call that must succeed.
 func (w *world) call(method string, params, result any) {
 	w.t.Helper()
 	var raw json.RawMessage
@@ -98,7 +97,7 @@ func (w *world) call(method string, params, result any) {
 
 var nulls = regexp.MustCompile(`(^|[:,[])null($|[],}])`)
 
-// refused calls and must be refused with the code; it returns what was said.
+// refused makes a call that must fail with the code, and returns the detail.
 func (w *world) refused(code int, method string, params any) Detail {
 	w.t.Helper()
 	err := w.http1.Call(w.t.Context(), method, params, nil)
@@ -109,7 +108,7 @@ func (w *world) refused(code int, method string, params any) Detail {
 	return detailOf(w.t, e)
 }
 
-// detailOf reads error.data, which always says why.
+// detailOf reads error.data, which always has a reason.
 func detailOf(t *testing.T, e *jsonrpc.Error) Detail {
 	t.Helper()
 	if text, ok := e.Data.(string); ok && text != "" {
@@ -135,7 +134,7 @@ func asList(v any) []any {
 	return l
 }
 
-// dump is everything in Redis, in a form that can be compared.
+// dump returns the contents of Redis in a form that can be compared.
 func (w *world) dump() string {
 	w.t.Helper()
 	var out []string
@@ -146,7 +145,7 @@ func (w *world) dump() string {
 		testkit.Must(w.t, err)
 		for _, key := range keys {
 			if key == "edda:changes" {
-				continue // only counts what is created elsewhere, too
+				continue // a counter that creations elsewhere change, too
 			}
 			value, err := c.Dump(w.t.Context(), key).Result()
 			testkit.Must(w.t, err)
@@ -159,7 +158,7 @@ func (w *world) dump() string {
 
 // The actors of the tests' context, 7.
 const (
-	admin    = 1 // of the context, and the creator of what is in it
+	admin    = 1 // of the context, and the creator of its objects
 	other    = 2 // another admin
 	executor = 3
 	reader   = 4
@@ -195,10 +194,10 @@ type fakeFlows struct {
 	mu      sync.Mutex // guards the fields below
 	states  map[[2]uint32]flow.State
 	reports []hero.Report
-	fail    error         // what every call answers
-	quiet   bool          // Redis is not told
-	later   int           // Redis is told once the state was read so often, where quiet
-	left    time.Duration // that the last start had
+	fail    error         // the answer to every call
+	quiet   bool          // Redis is not updated
+	later   int           // if quiet: reads of the state before Redis is updated
+	left    time.Duration // of the last start's deadline
 }
 
 func newFakeFlows(db *redisdb.DB) *fakeFlows {
@@ -246,8 +245,7 @@ func (f *fakeFlows) put(ctx context.Context, at [2]uint32, s flow.State) error {
 	return f.db.PutFlow(ctx, stored)
 }
 
-// dispatched marks the jobs of dispatched nodes with their flow, as whoever
-// dispatches them does.
+// dispatched marks the jobs of dispatched nodes with their flow, as a dispatch does.
 func (f *fakeFlows) dispatched(ctx context.Context, s flow.State) error {
 	for i, n := range s.Definition.Nodes {
 		if s.Nodes[i].Status != hero.NodeDispatched {
@@ -343,7 +341,7 @@ func serveHTTP(t *testing.T, c *Coordinator) string {
 	return s.URL
 }
 
-// counted1 is the sum of a counter's values for a method.
+// counted1 sums a counter's values for a method.
 func counted1(t *testing.T, reg *prometheus.Registry, name, method string) float64 {
 	t.Helper()
 	families, err := reg.Gather()

@@ -23,7 +23,7 @@ import (
 	"edda/internal/testkit"
 )
 
-// running is a coordinator that listens on free ports until the test ends.
+// running runs a coordinator on free ports until the test ends.
 func running(t *testing.T, w *world, o Options) *Coordinator {
 	t.Helper()
 	o.HTTPAddr, o.WSAddr = "127.0.0.1:0", "127.0.0.1:0"
@@ -119,8 +119,7 @@ func TestWithoutTokensOnlyThisMachineIsServed(t *testing.T) {
 	}
 }
 
-// TestPagesOfOthersAreRefused: a page in the browser of whoever runs the
-// coordinator could else call it.
+// Otherwise any web page in a browser on the coordinator's machine could call it.
 func TestPagesOfOthersAreRefused(t *testing.T) {
 	w := newWorld(t, Options{})
 	for _, c := range []struct {
@@ -164,7 +163,7 @@ func TestCallsAreCounted(t *testing.T) {
 	w := newWorld(t, Options{Metrics: reg}).settle()
 	w.refused(jsonrpc.PermissionDenied, "context.load", dict2{"id": 7, "actor_id": stranger})
 	w.refused(jsonrpc.MethodNotFound, "no.such.method", nil)
-	for _, script := range []string{"1", "1", "2"} { // created, said again, changed
+	for _, script := range []string{"1", "1", "2"} { // created, repeated, changed
 		w.call("job.create", dict2{"context_id": 7, "job": dict2{"id": 9, "caller_id": admin, "script": script, "script_type": "Python"}}, nil)
 	}
 	w.refused(jsonrpc.InvalidParams, "job.create", dict2{"context_id": 7, "job": dict2{"id": 8, "caller_id": admin, "script": "x", "script_type": "cobol"}})
@@ -223,8 +222,8 @@ func TestTheEnvelopeIsAsDocumented(t *testing.T) {
 	}
 }
 
-// TestAClientWrittenFromTheDocuments runs a whole session of a client that has
-// none of our code, over HTTP and over WebSocket, in every shape of parameters.
+// TestAClientWrittenFromTheDocuments runs a session of a foreign client, over HTTP and
+// WebSocket, in every shape of parameters.
 func TestAClientWrittenFromTheDocuments(t *testing.T) {
 	w := newWorld(t, Options{})
 	c := running(t, w, Options{})
@@ -237,7 +236,7 @@ func TestAClientWrittenFromTheDocuments(t *testing.T) {
 	for _, context := range []uint32{2, 3} {
 		raw, err := w.db.Client(context)
 		testkit.Must(t, err)
-		// Each message was created eight times; who takes the key finds no message.
+		// Each message was created eight times and deleted. Its key was pushed once.
 		if keys := raw.LRange(t.Context(), hero.MsgOut, 0, -1).Val(); len(keys) != 1 || keys[0] != "message:41:101" {
 			t.Errorf("msg_out of context %d holds %v", context, keys)
 		}

@@ -15,9 +15,8 @@ import (
 	"edda/internal/testkit"
 )
 
-// TestARedisThatIsAwayIsSaidAndComesBack has a Redis that is killed, restarted,
-// made read-only and full: each call says so, and the coordinator goes on by
-// itself when it is over.
+// Redis is killed, restarted, made read-only and filled. Each call returns the reason, and the
+// coordinator recovers without a restart.
 func TestARedisThatIsAwayIsSaidAndComesBack(t *testing.T) {
 	redis := redisdbtest.Start(t, realservers.RedisOptions{AppendOnly: true})
 	w := worldOn(t, redis, Options{}).settle()
@@ -39,7 +38,7 @@ func TestARedisThatIsAwayIsSaidAndComesBack(t *testing.T) {
 	w.recovers()
 
 	raw.ConfigSet(t.Context(), "maxmemory", "1")
-	w.trouble("maxmemory", writes()[:1]) // a write that first frees something, Redis lets pass
+	w.trouble("maxmemory", writes()[:1]) // Redis accepts a write that frees memory first
 	raw.ConfigSet(t.Context(), "maxmemory", "0")
 	w.recovers()
 }
@@ -49,7 +48,7 @@ type storageCall struct {
 	params dict2
 }
 
-// writes are calls that write to Redis.
+// writes lists calls that write to Redis.
 func writes() []storageCall {
 	return []storageCall{
 		{"actor.create", dict2{"actor": dict2{"id": 6, "pubkey": "aa"}}},
@@ -62,12 +61,12 @@ func writes() []storageCall {
 	}
 }
 
-// everyKind are calls that need Redis.
+// everyKind lists calls that need Redis.
 func everyKind() []storageCall {
 	return append(writes(), storageCall{"flow.start", dict2{"context_id": 7, "id": 1}}, storageCall{"job.list", dict2{"context_id": 7}}, storageCall{"context.list", dict2{}})
 }
 
-// trouble makes calls that all fail with what is wrong with Redis.
+// trouble makes calls that must all fail with the reason.
 func (w *world) trouble(says string, calls []storageCall) {
 	w.t.Helper()
 	var made sync.WaitGroup
@@ -94,8 +93,8 @@ func (w *world) healthy() {
 	}
 }
 
-// recovers waits until calls are answered again, and looks that nothing was
-// lost or half done.
+// recovers waits until calls succeed again, and checks that no object was lost or half
+// written.
 func (w *world) recovers() {
 	w.t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -110,7 +109,7 @@ func (w *world) recovers() {
 	w.refused(jsonrpc.NotFound, "runner.load", dict2{"context_id": 7, "id": 6})
 }
 
-// closedPort is one that nobody listens on.
+// closedPort returns a port without a listener.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -22,7 +22,7 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// desk gives events to one flow, and keeps the due index as the store would.
+// desk applies events to one flow, and keeps the due index as the store does.
 type desk struct {
 	t    failer
 	s    flowsaga.Sagas
@@ -116,8 +116,7 @@ func (d *desk) read() {
 	}
 }
 
-// check: whatever comes due next has a row that is early enough, and there is
-// one row at most.
+// check checks that there is at most one row, early enough for the next due time.
 func (d *desk) check() {
 	in := d.cell.Instance
 	if in == nil || in.Status.Finished() {
@@ -293,8 +292,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Whatever comes, in whatever order: the rows of the due index stay true, and a
-// flow that is only waited for ends.
+// After any events in any order the rows of the due index are right, and a flow without
+// further events ends.
 func TestEveryFlowEndsAndItsRowsAreTrue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDesk(t)
@@ -320,8 +319,8 @@ func TestEveryFlowEndsAndItsRowsAreTrue(t *testing.T) {
 	})
 }
 
-// The engine holds the event at which a step broke; the flow goes on, and an
-// operator applies it again or gives it up.
+// The engine holds the event at which a step failed. The flow goes on, and an operator
+// redrives or drops the event.
 func TestAHeldEventIsReleased(t *testing.T) {
 	for verb, want := range map[string]edda.Fate{edda.VerbRedrive: edda.FateHandled, edda.VerbDrop: edda.FateHandled} {
 		d := newDesk(t)
@@ -417,7 +416,7 @@ func TestAFlowOfAnOlderEddaGoesOn(t *testing.T) {
 	}
 }
 
-// A flow that starts again with other jobs leaves no part of the earlier ones behind.
+// A flow that starts again with other jobs has no part of the earlier ones.
 func TestTheNextStartOfASmallerFlowRemovesTheParts(t *testing.T) {
 	d := newDesk(t)
 	var jobs []hero.Job

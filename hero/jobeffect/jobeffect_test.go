@@ -23,7 +23,7 @@ import (
 	"edda/manifests"
 )
 
-// patience bounds what should happen at once.
+// patience bounds events that should happen at once.
 const patience = 20 * time.Second
 
 func compile(t *testing.T, text string) (*effects.Effect, manifests.Problems) {
@@ -83,7 +83,7 @@ func TestCheck(t *testing.T) {
 	effecttest.Schema(t, jobeffect.Kind().Spec, accepted...)
 }
 
-// shop is a Redis and whoever runs its jobs.
+// shop is a Redis with a runner of its jobs.
 type shop struct {
 	t        *testing.T
 	server   *realservers.Server

@@ -20,14 +20,14 @@ import (
 
 const in, from, into = 1, "queue:python", "queue:python:running:1"
 
-// bed is a consumer of a Redis of its own. Its work ends when the test says so.
+// bed is a consumer with its own Redis. The test ends the work on each key.
 type bed struct {
 	*Consumer
 	*testing.T
 	redis *redis.Client
 	begun chan string
-	end   chan struct{} // ends the work on one key; closed, on all
-	open  atomic.Int32  // keys that are worked on
+	end   chan struct{} // ends the work on one key; when closed, on all
+	open  atomic.Int32  // keys in work
 }
 
 func newBed(t *testing.T, slots int) *bed {
@@ -44,7 +44,7 @@ func newBed(t *testing.T, slots int) *bed {
 	return b
 }
 
-// run consumes; the function it returns stops that, ends all work and waits for it.
+// run runs the consumer. stop stops it, ends all work and waits for both.
 func (b *bed) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -115,7 +115,7 @@ func TestLeftoversBeginBeforeNewKeys(t *testing.T) {
 	b.eventually(into, "new 2", "new 1", "left 2", "left 1")
 }
 
-// The slot that was free when the take began is another consumer's when it ends.
+// Another consumer gets the slot that was free when the take began.
 func TestAKeyThatFindsNoSlotReturnsToTheFront(t *testing.T) {
 	b := newBed(t, 1)
 	defer b.run()()
@@ -132,7 +132,7 @@ func TestAKeyThatFindsNoSlotReturnsToTheFront(t *testing.T) {
 	b.next("older")
 }
 
-// A loop that ends by itself runs again, and one whose context goes ends.
+// A loop that returns is started again. The loop of a dropped context ends.
 func TestLoopsFollowTheirContexts(t *testing.T) {
 	b := newBed(t, 1)
 	runs, gone, quit := make(chan uint32, 10), make(chan uint32), make(chan bool)

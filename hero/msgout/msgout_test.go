@@ -31,7 +31,7 @@ type bench struct {
 	db      *redisdb.DB
 	dest    *msgout.Destination
 	reports []hero.Report
-	refuse  error // what the flow answers to reports
+	refuse  error // the flow's answer to reports
 }
 
 func newBench(t *testing.T) *bench {
@@ -52,8 +52,7 @@ func (b *bench) Report(_ context.Context, r hero.Report) error {
 	return b.refuse
 }
 
-// deliver carries out acts as one piece of work, as the relay does; twice, for
-// it may.
+// deliver delivers acts as one piece of work, twice, as the relay may.
 func (b *bench) deliver(acts ...flow.Act) {
 	b.t.Helper()
 	for range 2 {
@@ -74,6 +73,20 @@ func (b *bench) job(id uint32) hero.Job {
 	return j
 }
 
+// sent reads the only message in msg_out.
+func (b *bench) sent() hero.Message {
+	b.t.Helper()
+	keys := b.queued()
+	if len(keys) != 1 {
+		b.t.Fatalf("msg_out holds %v", keys)
+	}
+	caller, id, err := hero.ParseMessageKey(keys[0])
+	testkit.Must(b.t, err)
+	m, err := b.db.Message(b.t.Context(), 7, caller, id)
+	testkit.Must(b.t, err)
+	return m
+}
+
 func (b *bench) queued() []string {
 	b.t.Helper()
 	keys, err := b.db.Left(b.t.Context(), 7, hero.MsgOut)
@@ -92,14 +105,7 @@ func show(node, attempt uint32, s hero.NodeStatus, result map[string]string) flo
 func TestADispatchSendsItsJobOnce(t *testing.T) {
 	b := newBench(t)
 	b.deliver(flow.Act{Kind: flow.ActFlow, Flow: hero.FlowStarted}, dispatch(1, 1), show(2, 0, hero.NodePending, nil))
-	keys := b.queued()
-	if len(keys) != 1 {
-		t.Fatalf("msg_out holds %v", keys)
-	}
-	caller, id, err := hero.ParseMessageKey(keys[0])
-	testkit.Must(t, err)
-	m, err := b.db.Message(t.Context(), 7, caller, id)
-	testkit.Must(t, err)
+	m := b.sent()
 	if m.MessageType != hero.MessageJob || m.FlowID != 33 || m.Attempt != 1 || m.TimeoutResult != 86400+60+8 || m.Status != hero.MessageDispatched {
 		t.Fatalf("%+v", m)
 	}
@@ -118,8 +124,7 @@ func TestADispatchSendsItsJobOnce(t *testing.T) {
 	}
 }
 
-// A relay that lost the answer offers the first step again when later ones were
-// carried out already.
+// A relay that lost the answer delivers the first step again after later ones were done.
 func TestAnOldStepThatComesAgainChangesNothing(t *testing.T) {
 	b := newBench(t)
 	start := []flow.Act{{Kind: flow.ActFlow, Flow: hero.FlowStarted}, dispatch(1, 1), show(2, 0, hero.NodePending, nil)}
@@ -245,15 +250,8 @@ func TestASagasMessageIsSentOnce(t *testing.T) {
 	for range 2 {
 		testkit.Must(t, b.dest.Deliver(t.Context(), []edda.Work{w})[0])
 	}
-	keys := b.queued()
-	if len(keys) != 1 {
-		t.Fatalf("msg_out holds %v", keys)
-	}
-	caller, id, err := hero.ParseMessageKey(keys[0])
-	testkit.Must(t, err)
-	m, err := b.db.Message(t.Context(), 7, caller, id)
-	testkit.Must(t, err)
-	if m.Message != "hello" || m.MessageFormat != hero.FormatText || m.To != 13 || m.Timeout != 5 || caller != 12 {
+	m := b.sent()
+	if m.Message != "hello" || m.MessageFormat != hero.FormatText || m.To != 13 || m.Timeout != 5 || m.CallerID != 12 {
 		t.Fatalf("%+v", m)
 	}
 }
@@ -323,8 +321,7 @@ func TestAFlowsResultHasABound(t *testing.T) {
 	}
 }
 
-// Attempts are counted by each flow: what one left in a job's hash says nothing of
-// another's.
+// Each flow counts its attempts, so an attempt of another flow in a job's hash does not count.
 func TestAFailedJobRunsInAnotherFlow(t *testing.T) {
 	b := newBench(t)
 	b.deliver(dispatch(1, 1))
@@ -389,7 +386,7 @@ func TestMsgoutIsADestination(t *testing.T) {
 	})
 }
 
-// arrivals is what lies in msg_out, the first that came first.
+// arrivals returns the messages in msg_out, oldest first.
 func (b *bench) arrivals() (out []outboxtest.Arrival) {
 	b.t.Helper()
 	for _, key := range b.queued() {

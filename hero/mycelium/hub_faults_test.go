@@ -80,8 +80,7 @@ func TestReplyThatIsQuickerThanThePush(t *testing.T) {
 	})
 }
 
-// Its server could not read the request, so that only the message's id tells what
-// it answers.
+// The server could not read the request, so only the message's id identifies the call.
 func TestReplyWithoutAnID(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		unread := `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`
@@ -164,7 +163,7 @@ func TestMemoryForgetsTheOldest(t *testing.T) {
 	}
 }
 
-// A pop that was made takes what is there, whether its answer is awaited or not.
+// A pop takes the message even if its caller does not wait for the answer.
 func TestNothingIsLostWithAHubThatEnds(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		far := w.dial(w.far)

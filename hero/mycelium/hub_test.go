@@ -22,10 +22,10 @@ import (
 
 const topic = "supervisor.rpc"
 
-// patience bounds what a test waits for.
+// patience bounds the waits of a test.
 const patience = 20 * time.Second
 
-// world is three nodes and how they are reached: one suite for both protocols.
+// world has three nodes and a way to reach them, for one suite over both protocols.
 type world struct {
 	t                 *testing.T
 	bus               *standin.Bus
@@ -74,7 +74,7 @@ func serve(t *testing.T, h http.Handler) string {
 	return s.URL
 }
 
-// counts gathers what a hub counts.
+// counts collects the counters of a hub.
 type counts struct {
 	mu   sync.Mutex
 	seen map[string]int
@@ -302,8 +302,7 @@ func TestReplyOfAStrangerIsDropped(t *testing.T) {
 	})
 }
 
-// A late reply of the same node, to a call that waits no more, is not that of the
-// one that does.
+// A late reply to an ended call is not taken for the reply to a waiting call to the same node.
 func TestReplyToAnotherCallIsDropped(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		release := make(chan struct{})

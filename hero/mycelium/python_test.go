@@ -11,7 +11,7 @@ import (
 	"edda/internal/testkit"
 )
 
-// python runs what is written from the documents alone; it ends with "checked".
+// python runs a program that was written from the documents alone. It ends with "checked".
 func python(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(within(t, patience), "python3", append([]string{"testdata/node.py"}, args...)...).CombinedOutput()

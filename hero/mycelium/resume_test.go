@@ -11,8 +11,8 @@ import (
 	"edda/internal/testkit"
 )
 
-// An earlier process made the call, and the reply lies in the node: the one of whom was
-// asked counts, and that of a stranger does not.
+// An earlier process made the call, and its reply waits in the node. Only a reply from the
+// called node counts.
 func TestAReplyThatLayInTheNodeAtTheStartIsFound(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		near, far, third := w.dial(w.near), w.dial(w.far), w.dial(w.thirds)
@@ -50,7 +50,7 @@ func TestAReplyThatLayInTheNodeAtTheStartIsFound(t *testing.T) {
 	})
 }
 
-// Until the node has answered nobody knows that no reply is there.
+// Before the node has answered, no caller knows whether there is a reply.
 func TestWhileTheNodeIsDownItIsNotSaidThatNoReplyIsThere(t *testing.T) {
 	w := newWorld(t, func(t *testing.T, n *standin.Node) API { return NewRPC("http://127.0.0.1:1") })
 	h := w.caller(Options{})
@@ -75,8 +75,8 @@ func TestRepliesThatNoCallWaitsForHaveABound(t *testing.T) {
 	}
 }
 
-// A topic is listened to for replies alone: a request there is refused, so that its
-// sender does not wait for nothing.
+// A hub that only listens for replies on a topic refuses a request there, so that its sender
+// does not wait in vain.
 func TestARequestOnATopicThatIsOnlyListenedToIsRefused(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		testkit.Run(t, NewHub(w.dial(w.far), Options{Listen: []string{topic}}).Run)

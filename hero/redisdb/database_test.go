@@ -12,8 +12,7 @@ import (
 	"edda/internal/testkit"
 )
 
-// What goes in one batch has each its own answer: what is in the way of one is
-// not in the way of the others.
+// Each command of a batch has its own answer: one that fails does not fail the others.
 func TestManyInOneBatchHaveEachItsAnswer(t *testing.T) {
 	d, in, c := fresh(t)
 	const jobs = 200

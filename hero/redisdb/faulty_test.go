@@ -11,18 +11,17 @@ import (
 	"edda/internal/testkit"
 )
 
-// wire stands between a DB and its Redis, and breaks the connection at chosen
-// commands: before Redis has them, or after it did them and before the answer
-// comes.
+// wire is a connection between a DB and its Redis that breaks at chosen commands: before Redis
+// receives them, or after it has executed them and before the answer arrives.
 type wire struct {
 	mu     sync.Mutex // guards the fields below
-	of     string     // commands with this in them
+	of     string     // breaks at commands that contain it
 	times  int
 	before bool
 	broken int
 }
 
-// tapped is a DB whose commands go through a wire.
+// tapped opens a DB whose commands go through a wire.
 func tapped(t testing.TB, d *DB) (*DB, *wire) {
 	w := &wire{}
 	o := d.options
@@ -35,7 +34,7 @@ func tapped(t testing.TB, d *DB) (*DB, *wire) {
 	return through, w
 }
 
-// breaks makes the next commands of a kind break, some times.
+// breaks makes the next commands of a kind break, that many times.
 func (w *wire) breaks(of string, times int, before bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +75,7 @@ func (c *breakable) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Read waits for the answer, and throws it away where the connection is to break.
+// Read waits for the answer, and drops it if the connection is to break.
 func (c *breakable) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.dead {

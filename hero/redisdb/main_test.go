@@ -14,8 +14,7 @@ import (
 	"edda/internal/testkit"
 )
 
-// shared is a Redis for the tests that need none of their own; contexts counts
-// the databases that they were given.
+// shared is a Redis for tests that do not stop it. contexts counts the databases in use.
 var (
 	shared   *realservers.Server
 	contexts atomic.Uint32
@@ -45,7 +44,7 @@ func real(t testing.TB, o realservers.RedisOptions) *realservers.Server {
 	return s
 }
 
-// open is a DB of that Redis.
+// open opens a DB that closes with the test.
 func open(t testing.TB, o Options) *DB {
 	t.Helper()
 	d, err := Open(o)
@@ -54,8 +53,8 @@ func open(t testing.TB, o Options) *DB {
 	return d
 }
 
-// fresh is a DB of the shared Redis, a context that no other test has, and its
-// raw client.
+// fresh opens a DB of the shared Redis, with a context that no other test has and its raw
+// client.
 func fresh(t testing.TB) (*DB, uint32, *redis.Client) {
 	t.Helper()
 	d := open(t, Options{Addr: shared.Address()})

@@ -17,8 +17,8 @@ import (
 	"edda/internal/testkit"
 )
 
-// suite is what every kind of object promises; the functions work on the one
-// with the id 5 of caller 12.
+// suite tests the promises of every kind of object. Its functions work on the object 5 of
+// caller 12.
 type suite struct {
 	key    string
 	put    func(ctx context.Context, name string) error // name goes into some text
@@ -99,7 +99,7 @@ func suites(d *DB, in uint32) map[string]suite {
 	}
 }
 
-// each runs a test for every kind, in a Redis without actors of others.
+// each runs a test for every kind, in a Redis without other actors.
 func each(t *testing.T, test func(t *testing.T, s suite, c *redis.Client, d *DB)) {
 	for name := range suites(nil, 0) {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestAForeignHashIsLeftAsItIs(t *testing.T) {
 	})
 }
 
-// second is the error among what a function returned.
+// second returns the error of a function's results.
 func second(returned ...any) error {
 	for _, r := range returned {
 		if err, ok := r.(error); ok {

@@ -78,7 +78,7 @@ func TestTakeEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Whoever stops while Redis hands a key over gets it, and it is not left lying.
+// A caller that stops while Redis moves a key gets the key, and it is not left in the list.
 func TestAKeyIsNotLostWhenItsTakerStops(t *testing.T) {
 	d, in, c := fresh(t)
 	var got []string
@@ -204,8 +204,7 @@ func TestTheQueueOfTheActorsDatabase(t *testing.T) {
 	testkit.Must(t, d.Done(t.Context(), 0, "edda:test:taken", "x"))
 }
 
-// A key whose work is done while the list is compared seemed to be one that
-// nobody had heard of.
+// A key whose work ends during the comparison of the list seemed to be a stray.
 func TestNoKeyLeavesWhileTheListIsCompared(t *testing.T) {
 	in := &intake{taken: map[string]int{}}
 	if _, err := in.take(func() (string, error) { return "a", nil }); err != nil {

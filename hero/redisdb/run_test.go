@@ -111,7 +111,7 @@ func TestADroppedRunIsCountedUnlessInterrupted(t *testing.T) {
 		if w, err = d.Work(t.Context(), 7, 12, 1); err != nil || w.Status != hero.JobDispatched || w.Run.Number != []uint32{1, 1, 2}[i] {
 			t.Fatalf("round %d: %+v, %v", i, w, err)
 		}
-		// What was interrupted is the next; else it waits behind the others.
+		// An interrupted job is the next; any other is queued last.
 		first, err := d.Take(t.Context(), 7, "queue:python", mine, 0)
 		if want := map[bool]string{true: "job:12:1", false: "job:12:99"}[interrupted]; err != nil || first != want {
 			t.Fatalf("round %d: next is %s, %v", i, first, err)
@@ -191,7 +191,7 @@ func TestOnlyOneOfManyBegins(t *testing.T) {
 	}
 }
 
-// What is in the way of a part of the end is in the way of all of it.
+// If one part of the end fails, no part is written.
 func TestAnEndIsWholeOrNotAtAll(t *testing.T) {
 	d := open(t, Options{Addr: real(t, realservers.RedisOptions{}).Address()})
 	queued(t, d, hero.Job{ID: 1, Script: "x"}, mine)
@@ -209,7 +209,7 @@ func TestAnEndIsWholeOrNotAtAll(t *testing.T) {
 		t.Errorf("%+v, %v", messages, err)
 	}
 	testkit.Must(t, c.Del(t.Context(), hero.MsgOut).Err())
-	// The id that its message would have is another's: it gets the next one.
+	// Another message has the id of the result message, which gets the next id.
 	command := "run/" + w.Key() + "/" + w.Run.String()
 	testkit.Must(t, d.PutMessage(t.Context(), 7, hero.Message{ID: derived("message", command, 12, 0), CallerID: 12, Message: "another"}))
 	if err := d.EndRun(t.Context(), 7, w, hero.JobFinished, nil, mine, telling(w)); err != nil {

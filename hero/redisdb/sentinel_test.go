@@ -16,12 +16,12 @@ import (
 	"edda/internal/testkit"
 )
 
-// failsOverWithin is generous: sentinels take the master for down after a second, agree,
-// and tell the replica.
+// failsOverWithin is generous: sentinels consider the master down after a second, agree, and
+// promote the replica.
 const failsOverWithin = 60 * time.Second
 
-// TestALostMasterOfSentinelsIsReplaced: the address that the process was given is gone,
-// and what was written before is there, and more can be written, without a restart.
+// The master at the configured address is lost. Without a restart the DB finds the old writes
+// at the new master, and writes more.
 func TestALostMasterOfSentinelsIsReplaced(t *testing.T) {
 	t.Parallel()
 	master := real(t, realservers.RedisOptions{Password: "pw"})
@@ -52,7 +52,7 @@ func TestALostMasterOfSentinelsIsReplaced(t *testing.T) {
 	within(t, "a write of a new context", func() error { return d.Push(t.Context(), 4, queue, "job:1:3") })
 }
 
-// TestSentinelsThatDoNotKnowTheMasterSaySo, and which they are.
+// The error names the sentinels.
 func TestSentinelsThatDoNotKnowTheMasterSaySo(t *testing.T) {
 	t.Parallel()
 	master := real(t, realservers.RedisOptions{})
@@ -67,7 +67,7 @@ func TestSentinelsThatDoNotKnowTheMasterSaySo(t *testing.T) {
 	}
 }
 
-// TestARedisClusterIsRefusedByName: one step needs keys of several slots.
+// A cluster is refused, because one step needs keys of several slots.
 func TestARedisClusterIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	_, bus, err := net.SplitHostPort(closedPort(t)) // or it is 10,000 above the other one, which may be taken
@@ -81,8 +81,8 @@ func TestARedisClusterIsRefusedByName(t *testing.T) {
 	}
 }
 
-// knows is nil when the sentinels know one another and one replica: before that they can
-// replace nothing.
+// knows returns nil once the sentinels know one another and one replica. Before that they
+// cannot fail over.
 func knows(t *testing.T, sentinels []string) error {
 	for _, addr := range sentinels {
 		c := redis.NewSentinelClient(&redis.Options{Addr: addr})
@@ -99,7 +99,7 @@ func knows(t *testing.T, sentinels []string) error {
 	return nil
 }
 
-// has is nil when the queue of context 3 has so many entries in that Redis.
+// has returns nil if the queue of context 3 has that many entries in that Redis.
 func has(t *testing.T, s *realservers.Server, want int64) error {
 	c := redis.NewClient(&redis.Options{Addr: s.Address(), Password: s.Password, DB: 3})
 	defer c.Close()
@@ -126,7 +126,7 @@ func within(t *testing.T, what string, try func() error) {
 	}
 }
 
-// closedPort is an address where nobody listens.
+// closedPort returns an address without a listener.
 func closedPort(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.Must(t, err)

@@ -14,8 +14,8 @@ import (
 	"edda/internal/testkit"
 )
 
-// counts is a step that sets n of a hash to one more, and pushes the key on a list.
-// Before it decides it does what the test wants.
+// counts is a step that increments n of a hash, and pushes the key on a list. Before it decides
+// it calls the test's function.
 func counts(key, list string, meanwhile func(look int)) *step {
 	var now *redis.StringCmd
 	looks := 0
@@ -69,7 +69,7 @@ func TestAStepThatOthersNeverLetThroughIsGivenUpForNow(t *testing.T) {
 	is(t, d.refused("test", in, err), edda.Temporary)
 }
 
-// What is in the way of one step is not in the way of those that go with it.
+// A step that fails does not fail the other steps of its batch.
 func TestStepsOfOneBatchHaveEachItsOwnEnd(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
@@ -85,8 +85,8 @@ func TestStepsOfOneBatchHaveEachItsOwnEnd(t *testing.T) {
 	steps := []*step{
 		counts("ok:1", "ok:list", nil), counts("another's", "ok:list", nil), counts("ok:no list", "no:list", nil),
 		counts("text", "ok:list", nil), declines, counts("ok:2", "ok:list", nil),
-		// Its list becomes another program's in the very moment: that is all that is
-		// told, for it is done.
+		// Another program replaces the list at that moment. The step is done, and returns that
+		// error.
 		counts("ok:late", "late", func(int) { testkit.Must(t, c.Set(ctx, "late", "text", 0).Err()) }),
 	}
 	l.transact(ctx, steps)
@@ -103,8 +103,8 @@ func TestStepsOfOneBatchHaveEachItsOwnEnd(t *testing.T) {
 	}
 }
 
-// What each of a batch is asked for by itself is not asked of a Redis that does
-// not answer: with all of them waiting for it, it would be waited for once each.
+// The steps of a batch are not retried alone at a Redis that does not answer, because each
+// would wait for the timeout.
 func TestStepsOfOneBatchDoNotEachWaitForARedisThatIsGone(t *testing.T) {
 	d, in, c := fresh(t)
 	testkit.Must(t, c.Do(t.Context(), "acl", "setuser", "some", "reset", "on", ">pw", "~ok*", "+@all").Err())
@@ -129,8 +129,7 @@ func containsWord(err error, word string) bool {
 	return slices.Contains(strings.Fields(err.Error()), word)
 }
 
-// A step that writes nothing leaves nothing watched on the connection that the
-// next one gets.
+// A step that writes nothing leaves no watched key on the connection of the next step.
 func TestNothingStaysWatched(t *testing.T) {
 	d, in, c := fresh(t)
 	l := onlyOne(t, d, in)
@@ -146,7 +145,7 @@ func TestNothingStaysWatched(t *testing.T) {
 	}
 }
 
-// A step whose answer was lost knows its own work, in each of its trips.
+// A step whose answer was lost recognises its own writes, in each round trip.
 func TestABeginningAndAnEndWhoseAnswersAreLostAreNotDoubled(t *testing.T) {
 	for _, of := range []string{"watch", "exec"} {
 		for name, before := range map[string]bool{"before": true, "after": false} {
@@ -174,7 +173,7 @@ func TestABeginningAndAnEndWhoseAnswersAreLostAreNotDoubled(t *testing.T) {
 	}
 }
 
-// Who leads a batch and gives up meanwhile takes nobody with him.
+// The leader of a batch gives up, and the other steps succeed.
 func TestABatchDoesNotEndWithItsLeader(t *testing.T) {
 	d, in, c := fresh(t)
 	l, err := d.database(in)
@@ -188,8 +187,8 @@ func TestABatchDoesNotEndWithItsLeader(t *testing.T) {
 	}
 }
 
-// A Redis that was made a replica is left, as where a command by itself is refused:
-// its name may lead to the new primary, and only a new connection looks that up.
+// A step drops the connection to a Redis that became a replica, as a single command does: its
+// name may lead to the new primary, which only a new connection looks up.
 func TestAReadOnlyRedisIsLeft(t *testing.T) {
 	t.Parallel()
 	_, d := troubled(t, realservers.RedisOptions{})

@@ -21,7 +21,7 @@ import (
 
 var rewrite = flag.Bool("update", false, "write the golden files anew")
 
-// monitor is a connection on which Redis shows every command that it runs.
+// monitor is a connection on which Redis reports every command that it executes.
 type monitor struct {
 	t     *testing.T
 	conn  net.Conn
@@ -42,8 +42,8 @@ func watch(t *testing.T, s *realservers.Server) *monitor {
 	return m
 }
 
-// until is what Redis ran until a command with that word, as the documents write
-// commands; only what writes, and only the names of a hash's fields.
+// until returns the writing commands up to one with that word, in the documents' notation, with
+// only the names of a hash's fields.
 func (m *monitor) until(word string) []string {
 	m.t.Helper()
 	var out []string
@@ -60,7 +60,7 @@ func (m *monitor) until(word string) []string {
 	return nil
 }
 
-// words are those of one line: +1755600000.123456 [7 lua] "HSET" "flow:33" …
+// words splits a line: +1755600000.123456 [7 lua] "HSET" "flow:33" …
 func (m *monitor) words(line string) []string {
 	_, rest, _ := strings.Cut(line, "] ")
 	var out []string
@@ -75,8 +75,8 @@ func (m *monitor) words(line string) []string {
 	return out
 }
 
-// documented is a command without what the documents leave open: the values, but
-// for a status, and the fields and keys that are Edda's own.
+// documented drops the parts of a command that the documents leave open: all values except a
+// status, and Edda's own fields and keys.
 func documented(words []string) string {
 	command := strings.ToUpper(words[0])
 	switch command {

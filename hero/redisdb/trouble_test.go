@@ -17,7 +17,7 @@ import (
 	"edda/internal/testkit"
 )
 
-// said is an answer of Redis.
+// said is an error that Redis answered.
 type said string
 
 func (s said) Error() string { return string(s) }
@@ -73,7 +73,7 @@ func TestErrorsOfRedisAreClassed(t *testing.T) {
 	}
 }
 
-// everything tries each kind of call, and tells which fail and how.
+// everything makes each kind of call, and returns the errors by call.
 func everything(ctx context.Context, d *DB, in uint32) map[string]error {
 	_, _, send := d.Send(ctx, in, "trouble", chat("x"))
 	_, _, create := d.Create(ctx, in, "trouble job", hero.Job{ID: 77, CallerID: 12, ContextID: in}, queue)
@@ -85,7 +85,7 @@ func everything(ctx context.Context, d *DB, in uint32) map[string]error {
 	}
 }
 
-// troubled is a Redis with a few objects, and its DB.
+// troubled starts a Redis with a few objects, and opens it.
 func troubled(t *testing.T, o realservers.RedisOptions) (*realservers.Server, *DB) {
 	s := real(t, o)
 	d := open(t, Options{Addr: s.Address()})
@@ -125,7 +125,7 @@ func TestARedisWithoutMemory(t *testing.T) {
 	keys := raw(t, d, 3).DBSize(ctx).Val()
 	for name, err := range everything(ctx, d, 3) {
 		if name == "take" && errors.Is(err, nil) {
-			continue // moving a key takes no memory where the list is there
+			continue // moving a key to an existing list takes no memory
 		}
 		if !errors.Is(err, edda.Temporary) || !strings.Contains(err.Error(), "maxmemory") {
 			t.Errorf("%s: %v", name, err)
@@ -166,7 +166,7 @@ func TestARedisThatIsDownAndComesBack(t *testing.T) {
 	}
 }
 
-// One call outlasts a restart that takes no longer than a few tries.
+// A call survives a restart that is shorter than its retries.
 func TestACallOutlastsAShortRestart(t *testing.T) {
 	t.Parallel()
 	s, d := troubled(t, realservers.RedisOptions{AppendOnly: true})
@@ -201,7 +201,7 @@ func TestPingSpeaksOfAMessageThatHasNoDatabase(t *testing.T) {
 	if _, err := d.Flow(ctx, 20, 1); err == nil {
 		t.Fatal("read of context 20")
 	}
-	testkit.Must(t, d.Ping(ctx)) // anybody may ask for what is not there
+	testkit.Must(t, d.Ping(ctx)) // reads no key that the user may not read
 	_, _, err := d.Send(ctx, 20, "command", chat("x"))
 	is(t, err, edda.Temporary)
 	if err := d.Ping(ctx); err == nil || !strings.Contains(err.Error(), "databases N") {
@@ -305,7 +305,7 @@ func TestNothingIsLostWhileRedisIsKilled(t *testing.T) {
 	}
 }
 
-// persist does what loops do: tries again while that may help.
+// persist retries a call after a Temporary error, as loops do.
 func persist(ctx context.Context, t *testing.T, do func() error) {
 	for ctx.Err() == nil {
 		err := do()
@@ -320,7 +320,7 @@ func persist(ctx context.Context, t *testing.T, do func() error) {
 	}
 }
 
-// Another program's value under the key of a dependency once ended the process.
+// Another program's value under the key of a dependency crashed the process.
 func TestAWaitingJobWhoseDependencyIsNoHashGoesOnWaiting(t *testing.T) {
 	d, in, c := fresh(t)
 	j := hero.Job{ID: 2, CallerID: 1, ContextID: in, Script: "x", ScriptType: hero.ScriptPython, Status: hero.JobDispatched, Dependends: []uint32{1}}

@@ -443,44 +443,9 @@ func TestManyMessagesBeyondTheBound(t *testing.T) {
 	}
 }
 
-func TestACancelledJobIsStoppedAtItsSupervisor(t *testing.T) {
-	b, s := newBed(t), newBoss(t)
-	stopped := make(chan struct{})
-	s.work = func(http.ResponseWriter, supervisor.Job) any {
-		<-stopped
-		return map[string]string{"error": "stopped"}
-	}
-	var once sync.Once
-	s.before = func(_ http.ResponseWriter, method string) bool {
-		if method == "job.stop" {
-			once.Do(func() { close(stopped) })
-		}
-		return false
-	}
-	t.Cleanup(func() { once.Do(func() { close(stopped) }) })
-	b.runner(hero.Runner{ID: 20, Address: s.URL}, 1)
-	j := job(2001)
-	j.CallerID, j.ContextID, j.FlowID, j.Attempt, j.Status = 12, 1, 33, 1, hero.JobDispatched
-	b.must(b.db.PutJob(t.Context(), j))
-	flows := &reports{}
-	b.start(Options{Flows: flows})
-	m := b.send(hero.Message{Job: []hero.Job{j}, FlowID: 33, Attempt: 1, TimeoutResult: 60})
-	testkit.Until(t, 20*time.Second, "the supervisor has it", func() bool { return s.ran("2001") == 1 })
-	b.must(b.db.StopJob(t.Context(), 1, 12, 2001, 33, 2)) // stops another attempt
-	b.must(b.db.StopJob(t.Context(), 1, 12, 2001, 33, 1))
-	got := b.end(m, hero.MessageError)
-	if len(got.Logs) == 0 || !strings.Contains(got.Logs[len(got.Logs)-1].Text, "asked to end") {
-		t.Errorf("logs %v", got.Logs)
-	}
-	select {
-	case <-stopped:
-	default:
-		t.Error("the supervisor was not asked to stop it")
-	}
-}
-
-// A flow gives an attempt up by its own clock. The router then waits neither for a
-// supervisor that still has the job, nor for one whose answer is older than the job's hash.
+// A flow cancels an attempt, or gives it up by its own clock. The router then stops the job at
+// its supervisor. It waits neither for a supervisor that still has the job, nor for one whose
+// answer is older than the job's hash.
 func TestAnAttemptThatItsFlowGaveUpIsWaitedForNoMore(t *testing.T) {
 	ended := func(to hero.JobStatus, result string) func(*bed) {
 		return func(b *bed) {
@@ -500,6 +465,10 @@ func TestAnAttemptThatItsFlowGaveUpIsWaitedForNoMore(t *testing.T) {
 		}, hero.MessageError, hero.NodeFailed, "attempt 2 is under way"},
 		"given up for good": {ended(hero.JobError, "timeout: no answer"), hero.MessageProcessed, hero.NodeFailed, "timeout: no answer"},
 		"has its result":    {ended(hero.JobFinished, "by hand"), hero.MessageProcessed, hero.NodeCompleted, "by hand"},
+		"cancelled": {func(b *bed) {
+			b.must(b.db.StopJob(t.Context(), 1, 12, 2001, 33, 2)) // stops another attempt
+			b.must(b.db.StopJob(t.Context(), 1, 12, 2001, 33, 1))
+		}, hero.MessageError, hero.NodeFailed, "asked to end"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, s := newBed(t), newBoss(t)

@@ -12,8 +12,8 @@ import (
 	"edda/internal/testkit"
 )
 
-// BenchmarkQueue is what a job costs beside its script: from its queue to its
-// recorded end and the message that tells of it.
+// BenchmarkQueue measures a job without its script: from its queue to its recorded end and
+// its result message.
 func BenchmarkQueue(b *testing.B) {
 	_, db := redisdbtest.New(b, realservers.RedisOptions{})
 	for id := range uint32(b.N) {
@@ -42,7 +42,7 @@ func BenchmarkQueue(b *testing.B) {
 	testkit.Must(b, <-done)
 }
 
-// BenchmarkScript is what a process of its own costs.
+// BenchmarkScript measures the process of a script.
 func BenchmarkScript(b *testing.B) {
 	h := newScripts(b, b.TempDir())
 	for b.Loop() {

@@ -1,19 +1,15 @@
-// Package runner takes jobs and runs them: from the queues of the contexts that
-// it is local to, and, where it has a node, from its topic on Mycelium.
+// Package runner runs jobs: from the queues of its contexts and, with a hub, from its topic
+// on Mycelium. It promises of a job from a queue:
 //
-// What it promises of a job from a queue:
+//   - The job is in a queue, in the runner's processing list, or ended. BLMOVE moves its
+//     key, and one step records the end, sends the result message and removes the key.
+//   - Its end is recorded once. A run records nothing if another program has ended the job
+//     or dispatched it again.
+//   - If a runner dies, the other runners of the context miss its heartbeat and take over
+//     its jobs, as it does itself after a restart. A job is queued again within its
+//     retries, and then ends in error. So a script may begin as often as its retries allow.
+//   - Only the flow retries a job of a flow.
 //
-//   - It is in a queue, in the runner's list, or ended: BLMOVE brings it from one to
-//     the next, and one step records the end, sends the message that tells of it
-//     and takes the key off the list.
-//   - Its end is recorded once. A run that another program has ended meanwhile, or
-//     whose job was dispatched anew, records nothing.
-//   - A job whose runner died is found by the other runners of the context, which
-//     miss its heartbeat, or by itself when it starts again. It is queued again within
-//     its retries; then it is an error that says so. So a script may begin more than
-//     once, as often as its retries allow.
-//   - A job of a flow is tried again by the flow alone.
-//
-// A script type that has no interpreter here is not taken: it waits for another
-// runner, and the log says so.
+// A job whose script type has no interpreter here stays in its queue for another runner, and
+// the log reports it.
 package runner

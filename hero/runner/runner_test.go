@@ -27,10 +27,10 @@ import (
 
 const (
 	tenant = 7  // the context of the tests
-	actor  = 12 // whose jobs they are
+	actor  = 12 // the caller of the jobs
 )
 
-// world is a Redis with a context, and what tests do in it.
+// world is a Redis with a context.
 type world struct {
 	t      *testing.T
 	server *realservers.Server
@@ -51,7 +51,8 @@ func (w *world) must(err error) {
 	testkit.Must(w.t, err)
 }
 
-// interpreters are those of the tests; python3 may be a slow wrapper elsewhere.
+// interpreters prefers the system's Python, because the first python3 in PATH may be a slow
+// wrapper.
 func interpreters() map[string][]string {
 	python := "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
@@ -67,7 +68,7 @@ func newScripts(t testing.TB, dir string) *script.Host {
 	return h
 }
 
-// quick are the times of a runner in tests.
+// quick shortens the intervals of a runner.
 func quick(o Options) Options {
 	o.Alive, o.Look = 2*time.Second, 50*time.Millisecond
 	if o.Contexts == nil {
@@ -124,7 +125,7 @@ func (w *world) eventually(what string, met func() bool) {
 	testkit.Until(w.t, 20*time.Second, what, met)
 }
 
-// list is a list's keys, newest first.
+// list returns a list's keys, newest first.
 func (w *world) list(name string) []string {
 	w.t.Helper()
 	c, err := w.db.Client(tenant)
@@ -134,7 +135,7 @@ func (w *world) list(name string) []string {
 	return keys
 }
 
-// told are the messages in msg_out, oldest first.
+// told returns the messages in msg_out, oldest first.
 func (w *world) told() []hero.Message {
 	w.t.Helper()
 	var out []hero.Message
@@ -148,7 +149,7 @@ func (w *world) told() []hero.Message {
 	return out
 }
 
-// idle fails where a key is left in a list that ought to be empty.
+// idle waits until the queues and the processing lists are empty.
 func (w *world) idle(runners ...uint32) {
 	w.t.Helper()
 	for _, kind := range []string{"python", "bash"} {
@@ -373,7 +374,8 @@ func TestAStopBeforeTheStart(t *testing.T) {
 	w.idle(20)
 }
 
-// Who ends a job while it runs has ended it: the script goes, its result too.
+// If another program ends a running job, its end counts: the script is stopped, and its
+// result dropped.
 func TestAnEndFromElsewhereStays(t *testing.T) {
 	w := newWorld(t)
 	ran := make(chan struct{}, 1)
@@ -504,7 +506,7 @@ func TestDrain(t *testing.T) {
 	if j := w.job(1); j.Status != hero.JobFinished || j.Result["output"] != "done\n" {
 		t.Errorf("%+v", j)
 	}
-	// The one that was interrupted waits again, and the run does not count.
+	// The interrupted job is queued again, and its run does not count.
 	if w.status(2) != hero.JobDispatched || fmt.Sprint(w.list("queue:python")) != "[job:12:2]" || len(w.list(taken("python", 20))) != 0 {
 		t.Errorf("%s, queue %v", w.status(2), w.list("queue:python"))
 	}
@@ -524,7 +526,8 @@ func (w *world) lives(id uint32) bool {
 	return n == 1
 }
 
-// What Redis cannot run for the moment, such as a machine without processes, stays.
+// A job that the host cannot start now stays in its list, such as on a machine without free
+// processes.
 func TestAScriptThatCannotBeginWaits(t *testing.T) {
 	w := newWorld(t)
 	tries := 0
@@ -609,8 +612,8 @@ type noTypes struct{ stubScripts }
 
 func (noTypes) Types() []string { return nil }
 
-// The first flow of a new context waited for the runner's next look at all contexts.
-// This one has none within the test.
+// The first flow of a new context waited for the next look for contexts. This runner makes
+// no such look during the test.
 func TestTheFirstJobOfANewContextDoesNotWaitForALook(t *testing.T) {
 	w := newWorld(t)
 	r, err := New(20, w.db, newScripts(t, t.TempDir()), Options{Look: time.Minute, Drain: time.Second})
@@ -622,7 +625,7 @@ func TestTheFirstJobOfANewContextDoesNotWaitForALook(t *testing.T) {
 		cancel()
 		w.must(<-done)
 	})
-	for in := uint32(8); in < 10; in++ { // one after the other: the second is created while it serves
+	for in := uint32(8); in < 10; in++ { // the second is created while the runner serves
 		w.must(w.db.PutContext(t.Context(), hero.Context{ID: in, Admins: []uint32{actor}}))
 		w.must(w.db.PutRunner(t.Context(), in, hero.Runner{ID: 20, Local: true}))
 		j := hero.Job{ID: 1, CallerID: actor, ContextID: in, Script: "print(1)", ScriptType: hero.ScriptPython, Status: hero.JobDispatched}

@@ -20,7 +20,7 @@ import (
 	"edda/internal/testkit"
 )
 
-// air is a network of two nodes: the runner's, and that of who sends jobs.
+// air is a network of two nodes: the runner's and the caller's.
 type air struct {
 	t      *testing.T
 	caller *mycelium.Hub
@@ -236,8 +236,8 @@ func TestATopicDrains(t *testing.T) {
 	}
 }
 
-// Two jobs for one place: the one that waits is not begun in time, and its own timeout
-// would have been long enough.
+// Two jobs compete for one worker. The second is not begun within its queue timeout, though
+// its own timeout would suffice.
 func TestAJobOfTheTopicThatWaitsTooLongIsNotBegun(t *testing.T) {
 	a := newAir(t)
 	a.run(newScripts(t, t.TempDir()), Options{Concurrency: 1})
@@ -251,7 +251,7 @@ func TestAJobOfTheTopicThatWaitsTooLongIsNotBegun(t *testing.T) {
 		if time.Now().After(until) {
 			t.Fatal("the first job was not begun")
 		}
-		_ = a.call("job.status", `{"job_id": "1"}`, &state) // it may not be there yet
+		_ = a.call("job.status", `{"job_id": "1"}`, &state) // the job may be unknown yet
 	}
 	var second json.RawMessage
 	if err := a.call("job.run", "["+jobJSON(2, "print('second')", `, "queue_timeout": 1`)+"]", &second); err != nil || string(second) != `{"error":"queue_timeout: not begun within 1s"}` {
@@ -262,8 +262,8 @@ func TestAJobOfTheTopicThatWaitsTooLongIsNotBegun(t *testing.T) {
 	}
 }
 
-// Retries are runs after the first, made by the runner; who sends a job knows by "runs" that it
-// need not make them itself.
+// The runner makes the retries, the runs after the first. Its answer has "runs", so the
+// caller makes none.
 func TestAJobOfTheTopicThatFailsIsRunAgainByItsRetries(t *testing.T) {
 	a := newAir(t)
 	a.run(newScripts(t, t.TempDir()), Options{})
@@ -299,7 +299,7 @@ func TestAJobOfTheTopicThatFailsIsRunAgainByItsRetries(t *testing.T) {
 			if runs, _ := os.ReadFile(file); len(runs) != test.runs {
 				t.Errorf("%d runs, want %d", len(runs), test.runs)
 			}
-			got = nil // sent again, it is answered and not run
+			got = nil // sent again: answered, not run
 			if err := a.call("job.run", job, &got); err != nil || string(got) != test.want {
 				t.Errorf("again: %s, %v, want %s", got, err, test.want)
 			}
@@ -310,7 +310,7 @@ func TestAJobOfTheTopicThatFailsIsRunAgainByItsRetries(t *testing.T) {
 	}
 }
 
-// A stop ends the runs that are to come as well.
+// A stop prevents the remaining retries, too.
 func TestAJobOfTheTopicThatIsStoppedIsNotRunAgain(t *testing.T) {
 	a := newAir(t)
 	a.run(newScripts(t, t.TempDir()), Options{})

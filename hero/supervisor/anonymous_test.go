@@ -13,12 +13,12 @@ import (
 	"edda/internal/testkit"
 )
 
-// serveBounded serves the supervisor as its process does, with less patience.
+// serveBounded serves the supervisor as its process does, with shorter waits.
 func serveBounded(t *testing.T, o Options, d httpserver.Options) string {
 	t.Helper()
 	db := emptyDB(t)
 	runner(t, db, 1, "queue:python", func(hero.Job) (hero.JobStatus, map[string]string) {
-		<-time.After(3 * d.AnonymousWait) // the job outlasts the patience with callers who are not known
+		<-time.After(3 * d.AnonymousWait) // the job outlasts the wait for authentication
 		return hero.JobFinished, map[string]string{"output": "1"}
 	})
 	o.Admins, o.Runners = []string{"admin-secret"}, map[string]string{"python": "queue:python"}
@@ -46,7 +46,7 @@ func TestAJobOutlastsThePatienceWithAnonymousCallers(t *testing.T) {
 			if o.Token != "" {
 				secret = ""
 			}
-			id := len(name) // another job each
+			id := len(name) // a different job each
 			job := fmt.Sprintf(`{%s"job":{"id":"%d","caller_id":"12","context_id":"1","payload":"print(1)","runner":"python","executor":"python","timeout":5,"env_vars":{},"created_at":"2025-08-29T10:29:32Z","updated_at":"2025-08-29T10:29:32Z"}}`, secret, id)
 			var answer Answer
 			if err := jsonrpc.NewClient("http://"+addr, o).Call(t.Context(), "job.run", raw(job), &answer); err != nil {

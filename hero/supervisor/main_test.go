@@ -18,7 +18,7 @@ import (
 	"edda/internal/testkit"
 )
 
-// redisAddr is the Redis of this package's tests; each starts with it empty.
+// redisAddr is the Redis of this package's tests. Each test empties it first.
 var redisAddr string
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func emptyDB(t *testing.T) *redisdb.DB {
 	return db
 }
 
-// serve starts a supervisor with one runner, whose queue nobody takes from.
+// serve starts a supervisor with one registered runner, which does not run.
 func serve(t *testing.T, db *redisdb.DB, o Options) *httptest.Server {
 	t.Helper()
 	if o.Admins == nil {
@@ -91,7 +91,7 @@ func call(t *testing.T, h *httptest.Server, method, params string) (any, int) {
 	return out["result"], 0
 }
 
-// runner is a runner of one queue: for each job it does what work says.
+// runner takes the jobs of a queue, and calls work with each.
 func runner(t *testing.T, db *redisdb.DB, context uint32, queue string, work func(hero.Job) (hero.JobStatus, map[string]string)) {
 	t.Helper()
 	ctx, stop := contextWithStop(t)
@@ -134,7 +134,7 @@ func contextWithStop(t *testing.T) (context.Context, func()) {
 
 const wire = `{"id":"2001","caller_id":"12","context_id":"1","payload":"print(1)","runner":"python","executor":"python","timeout":5,"env_vars":{},"created_at":"2025-08-29T10:29:32Z","updated_at":"2025-08-29T10:29:32Z"}`
 
-// answering is a supervisor of others that answers every call with a result.
+// answering is a foreign supervisor that answers every call with the result.
 func answering(result func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var request struct{ ID json.RawMessage }

@@ -23,7 +23,7 @@ func pushed(t *testing.T, db *redisdb.DB, id uint32, p hero.Priority) {
 	}
 }
 
-// pops is what a runner of others takes: BRPOP, as the documents say.
+// pops takes the jobs as a foreign runner does, with BRPOP.
 func pops(t *testing.T, c *redis.Client, n int) string {
 	t.Helper()
 	var out []string
@@ -44,8 +44,8 @@ func priorityWorld(t *testing.T) (*redisdb.DB, *redis.Client) {
 	return db, c
 }
 
-// A job of high priority waits behind those of high priority only, for runners that know
-// nothing of priorities, too; the same job is queued once.
+// A job of high priority waits only behind others of high priority, even for a runner that
+// does not know priorities. The same job is queued once.
 func TestAJobOfHighPriorityWaitsBehindAllOthers(t *testing.T) {
 	db, c := priorityWorld(t)
 	for id := range uint32(5) {
@@ -67,8 +67,7 @@ func TestAJobOfHighPriorityWaitsBehindAllOthers(t *testing.T) {
 	}
 }
 
-// However many jobs of high priority come, each other job is taken after ten of them at
-// most, those that come while it waits included.
+// At most ten jobs of high priority overtake a waiting job, even if they keep coming.
 func TestAJobOfTheUsualPriorityWaitsForEver(t *testing.T) {
 	db, c := priorityWorld(t)
 	for id := range uint32(3) {
@@ -77,7 +76,7 @@ func TestAJobOfTheUsualPriorityWaitsForEver(t *testing.T) {
 	next := uint32(100)
 	high := func() { pushed(t, db, next, hero.PriorityHigh); next++ }
 	var order []string
-	for range 40 { // one comes for each that is taken
+	for range 40 { // push one for each that is taken
 		high()
 		order = append(order, pops(t, c, 1))
 	}
@@ -104,7 +103,7 @@ func TestAJobOfTheUsualPriorityWaitsForEver(t *testing.T) {
 	}
 }
 
-// What lies in a queue and is no job is no reason to lose one, nor to make a hash for it.
+// A key in a queue that is no job loses no job, and gets no hash.
 func TestAKeyThatIsNoJobIsInTheWayOfPriorities(t *testing.T) {
 	db, c := priorityWorld(t)
 	testkit.Must(t, c.LPush(t.Context(), "queue:python", "nothing", "context:7", "msg_in").Err())
@@ -120,8 +119,8 @@ func TestAKeyThatIsNoJobIsInTheWayOfPriorities(t *testing.T) {
 	}
 }
 
-// Many jobs of high priority behind a long queue stay in their order, cost a bounded look,
-// and none is lost.
+// Many jobs of high priority in a long queue keep their order, at a bounded cost, and none is
+// lost.
 func TestAThousandJobsOfHighPriorityBlockRedis(t *testing.T) {
 	db, c := priorityWorld(t)
 	_, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {

@@ -337,8 +337,8 @@ func TestTheSweepEndsJobsWithoutACaller(t *testing.T) {
 		}
 	}
 	since(t, db, 1, time.Now().Add(-hero.DefaultQueueTimeout-time.Minute))
-	since(t, db, 2, time.Now().Add(-2*time.Hour)) // its timeout has passed, and it only waits
-	begun(t, db, 3, time.Now())                   // late, but a moment ago
+	since(t, db, 2, time.Now().Add(-2*time.Hour)) // queued for longer than its timeout
+	begun(t, db, 3, time.Now())                   // queued for long, and begun now
 	begun(t, db, 4, time.Now().Add(-2*time.Hour))
 	for range 2 {
 		testkit.Must(t, s.runOnce(t.Context()))
@@ -422,7 +422,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// begun makes a job one that a runner began then.
+// begun sets the time at which a runner began the job.
 func begun(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
 	t.Helper()
 	if _, _, err := db.MoveJob(t.Context(), 1, 12, id, hero.JobStarted, nil); err != nil {
@@ -431,7 +431,7 @@ func begun(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
 	since(t, db, id, at)
 }
 
-// since makes a job one that was queued, or begun, then.
+// since sets the time at which the job was queued or begun.
 func since(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
 	t.Helper()
 	c, err := db.Client(1)
@@ -439,7 +439,7 @@ func since(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
 	testkit.Must(t, c.HSet(t.Context(), hero.JobKey(12, id), "updated_at", at.Unix()).Err())
 }
 
-// A job may have lain in the queue for longer than its timeout: that counts from its beginning.
+// The timeout counts from the start of a job, so a job may wait in the queue for longer.
 func TestAJobThatBeganLateIsWaitedFor(t *testing.T) {
 	db := emptyDB(t)
 	s, err := New(db, Options{Admins: []string{"a"}, Timeout: time.Millisecond, Grace: time.Millisecond})
@@ -448,7 +448,7 @@ func TestAJobThatBeganLateIsWaitedFor(t *testing.T) {
 	if _, err := Enqueue(t.Context(), db, j, "queue:python", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	since(t, db, 1, time.Now().Add(-time.Hour)) // it waits, for longer than it may run
+	since(t, db, 1, time.Now().Add(-time.Hour)) // waits for longer than it may run
 	waiting, enough := context.WithTimeout(t.Context(), lastLook/2)
 	defer enough()
 	if got, err := s.await(waiting, j); err == nil || !strings.Contains(err.Error(), "the job goes on") {
@@ -466,8 +466,8 @@ func TestAJobThatBeganLateIsWaitedFor(t *testing.T) {
 	}
 }
 
-// The coordinator's hash of a job lies on the same Redis, and the call that was to
-// bring the job was lost: whoever asks must not wait for it for ever.
+// The same Redis has the coordinator's hash of a job, but the call with the job was lost. The
+// caller must not wait for ever.
 func TestTheHashOfAJobThatWasNeverSentIsNotTakenForTheJob(t *testing.T) {
 	db := emptyDB(t)
 	h := serve(t, db, Options{})
@@ -512,7 +512,7 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	}
 }
 
-// snake is a job that a runner without a process has, with a priority.
+// snake is a job with a priority for the runner snakes, which does not run.
 func snake(id, priority string) string {
 	return `{"id":"` + id + `","caller_id":"12","context_id":"1","payload":"x","runner":"snakes","executor":"snakes","timeout":5,"env_vars":{},"priority":"` + priority +
 		`","created_at":"2025-08-29T10:29:32Z","updated_at":"2025-08-29T10:29:32Z"}`

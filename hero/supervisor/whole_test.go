@@ -26,7 +26,7 @@ func TestASupervisorOnTheCoordinatorsRedisKeepsTheHashOfAJobWhole(t *testing.T) 
 				Signatures: json.RawMessage(`[{"by":"a"}]`), Status: hero.JobDispatched,
 			}
 			if flow != 0 {
-				j.Prerequisites = []string{"file-x"} // which the flow has looked after
+				j.Prerequisites = []string{"file-x"} // the flow has checked it
 			}
 			testkit.Must(t, db.PutJob(t.Context(), j))
 			c, err := db.Client(1)
@@ -36,7 +36,7 @@ func TestASupervisorOnTheCoordinatorsRedisKeepsTheHashOfAJobWhole(t *testing.T) 
 			runner(t, db, 1, "queue:python", done)
 			text, err := json.Marshal(ToRun(j))
 			testkit.Must(t, err)
-			for range 2 { // the second time it is only answered
+			for range 2 { // the second call is only answered
 				if got, code := call(t, h, "job.run", fmt.Sprintf(`[{"secret":"admin-secret","job":%s}]`, text)); code != 0 || !reflect.DeepEqual(got, map[string]any{"success": "ran print(1)"}) {
 					t.Fatalf("%v, code %d", got, code)
 				}
@@ -53,8 +53,8 @@ func TestASupervisorOnTheCoordinatorsRedisKeepsTheHashOfAJobWhole(t *testing.T) 
 	}
 }
 
-// A job that was mended in a Redis of the supervisor's own takes the new definition,
-// and keeps what the wire does not say.
+// A higher attempt of a failed job in the supervisor's own Redis takes the new definition,
+// and keeps the fields that the wire omits.
 func TestAMendedJobTakesTheFieldsOfTheWireAndKeepsTheOthers(t *testing.T) {
 	db := emptyDB(t)
 	testkit.Must(t, db.PutJob(t.Context(), hero.Job{ID: 4, CallerID: 12, ContextID: 1, Script: "x", ScriptType: "python", Status: hero.JobFinished}))
