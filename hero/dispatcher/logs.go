@@ -184,8 +184,10 @@ func (k *logKeeper) open(path string) (*jobLog, error) {
 	if err != nil {
 		return nil, edda.Classify(edda.Permanent, "note log %s: %w", name, errors.Join(err, log.Close()))
 	}
-	if entries, err := os.ReadDir(filepath.Join(string(k.folder), logIndex)); fresh && err == nil && k.bounds.Files > 0 && len(entries) > k.bounds.Files {
-		k.keep()
+	if fresh && k.bounds.Files > 0 {
+		if entries, err := os.ReadDir(filepath.Join(string(k.folder), logIndex)); err == nil && len(entries) > k.bounds.Files {
+			k.keep()
+		}
 	}
 	return &jobLog{log: log}, nil
 }

@@ -57,7 +57,7 @@ func (w *Worker) exchange(ctx context.Context, recording, room int, beginning []
 	}
 	answer, err := w.conn.run(ctx, w.scripts.round, with(beginning, args...)...).Slice()
 	if err == nil && len(answer) != 4 {
-		err = errors.New("Redis answered in another form")
+		err = errors.New("the script answers in another form")
 	}
 	return answer, err
 }

@@ -72,12 +72,14 @@ func (r *run) openLog() error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("folder of logs: %w", err)
 	}
-	entries, err := os.ReadDir(folder)
-	if most := r.host.options.Limits.LogFiles; most > 0 && len(entries) > most {
-		err = r.host.prune(folder, time.Now())
-	}
-	if err != nil {
-		return fmt.Errorf("folder of logs: %w", err)
+	if most := r.host.options.Limits.LogFiles; most > 0 {
+		entries, err := os.ReadDir(folder)
+		if len(entries) > most {
+			err = r.host.prune(folder, time.Now())
+		}
+		if err != nil {
+			return fmt.Errorf("folder of logs: %w", err)
+		}
 	}
 	root, err := os.OpenRoot(folder)
 	if err == nil {
