@@ -33,7 +33,7 @@ type contextLoop struct {
 }
 
 // whatRetries names the steps that are repeated until they succeed, in the log.
-const whatRetries = "router: do what a message needs"
+const whatRetries = "router: deliver a message"
 
 // at makes the loop of a context without running it.
 func (r *Router) at(context uint32) (*contextLoop, error) {
