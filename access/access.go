@@ -35,7 +35,7 @@ const (
 // Roles lists the roles, the weakest first.
 func Roles() []Role { return []Role{Viewer, Operator, Admin} }
 
-// Includes tells whether r may do what other may.
+// Includes reports whether r may do what other may.
 func (r Role) Includes(other Role) bool {
 	mine, theirs := slices.Index(Roles(), r), slices.Index(Roles(), other)
 	return mine >= 0 && theirs >= 0 && mine >= theirs
@@ -54,15 +54,15 @@ type Caller struct {
 	Expires time.Time
 }
 
-// Expired tells whether the token has expired at now.
+// Expired reports whether the token has expired at now.
 func (c Caller) Expired(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }
 
-// Serves tells whether the caller may act for the tenant.
+// Serves reports whether the caller may act for the tenant.
 func (c Caller) Serves(tenant string) bool {
 	return slices.ContainsFunc(c.Tenants, func(p string) bool { return edda.Matches(p, tenant) })
 }
 
-// Everywhere tells whether the caller may act for all tenants, and so on the process.
+// Everywhere reports whether the caller may act for all tenants, and so on the process.
 func (c Caller) Everywhere() bool { return slices.Contains(c.Tenants, Everyone) }
 
 const (
@@ -88,7 +88,7 @@ func Hash(token string) string {
 	return hashMark + hex.EncodeToString(sum[:])
 }
 
-// IsHash tells whether a text has the prefix of a hash.
+// IsHash reports whether a text has the prefix of a hash.
 func IsHash(text string) bool { return strings.HasPrefix(text, hashMark) }
 
 // ParseHash parses the output of Hash.

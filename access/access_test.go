@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"net/http"
+
+	"edda/internal/testkit"
 )
 
 func book(t *testing.T, entries ...Entry) *Book {
@@ -149,9 +153,7 @@ func TestARevokedTokenIsGoneAndTheRestStays(t *testing.T) {
 	text := "# who may call\n" + Entry{Name: "a", Role: Viewer, Tenants: []string{"*"}, Hash: Hash("a")}.Line() +
 		"# the second\n" + Entry{Name: "b", Role: Admin, Tenants: []string{"x", "y*"}, Hash: Hash("b")}.Line()
 	left, err := Remove([]byte(text), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	b, err := Parse(left)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, left)
@@ -160,9 +162,7 @@ func TestARevokedTokenIsGoneAndTheRestStays(t *testing.T) {
 		t.Errorf("%s", left)
 	}
 	left, err = Remove(left, "b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if b, err = Parse(left); err != nil || len(b.Entries()) != 0 {
 		t.Errorf("%v %s", err, left)
 	}
@@ -182,15 +182,11 @@ func TestABrokenFileLeavesTheBookAsItWas(t *testing.T) {
 	}
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	write(Entry{Name: "a", Role: Viewer, Tenants: []string{"*"}, Hash: Hash("a")}.Line())
 	k, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	write("- {")
 	if err := k.Reload(); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("%v", err)
@@ -199,9 +195,7 @@ func TestABrokenFileLeavesTheBookAsItWas(t *testing.T) {
 		t.Error("the book from before is gone")
 	}
 	write("[]")
-	if err := k.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, k.Reload())
 	if _, ok := k.Book().Bearer("a"); ok {
 		t.Error("a revoked token is taken")
 	}
@@ -230,4 +224,25 @@ func FuzzBook(f *testing.F) {
 			t.Fatal("no token at all is taken")
 		}
 	})
+}
+
+func TestASecretHasOneOwner(t *testing.T) {
+	s := SecretHashes[string]{}
+	s.Add("one", "ann")
+	s.Add("one", "ben")
+	s.Add("two", "ben")
+	for secret, want := range map[string]string{"one": "ann", "two": "ben", "": "", "ONE": "", "one ": ""} {
+		if owner, ok := s.Owner(secret); owner != want || ok != (want != "") {
+			t.Errorf("%q is %q's %t", secret, owner, ok)
+		}
+	}
+}
+
+func TestABearerTokenIsReadFromTheHeader(t *testing.T) {
+	for header, want := range map[string]string{"Bearer x": "x", "bEARER  x ": "x", "Basic x": "", "Bearer": "", "": ""} {
+		token, ok := BearerToken(&http.Request{Header: http.Header{"Authorization": {header}}})
+		if ok != (want != "") || ok && token != want {
+			t.Errorf("%q is %q %t", header, token, ok)
+		}
+	}
 }

@@ -13,7 +13,7 @@ type Actor struct {
 	UpdatedAt uint32   `json:"updated_at"`
 	// Unknown names the fields that were sent and that Edda does not know.
 	Unknown []string `json:"-"`
-	// Unreadable says, in a list, why the hash cannot be read; the other fields are empty then.
+	// Unreadable is set in a list when the hash cannot be read: the reason. Other fields are empty.
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
@@ -54,22 +54,22 @@ type Context struct {
 	UpdatedAt uint32   `json:"updated_at"`
 	// Unknown names the fields that were sent and that Edda does not know.
 	Unknown []string `json:"-"`
-	// Unreadable says, in a list, why the hash cannot be read; the other fields are empty then.
+	// Unreadable is set in a list when the hash cannot be read: the reason. Other fields are empty.
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
 // Key returns the key of the context's hash, in its own database.
 func (c Context) Key() string { return ContextKey(c.ID) }
 
-// MayAdmin tells whether the actor may create and delete anything.
+// MayAdmin reports whether the actor may create and delete anything.
 func (c Context) MayAdmin(actor uint32) bool { return slices.Contains(c.Admins, actor) }
 
-// MayRead tells whether the actor may read anything. Executors and admins may.
+// MayRead reports whether the actor may read anything. Executors and admins may.
 func (c Context) MayRead(actor uint32) bool {
 	return c.MayExecute(actor) || slices.Contains(c.Readers, actor)
 }
 
-// MayExecute tells whether the actor may update jobs and take them from queues.
+// MayExecute reports whether the actor may update jobs and take them from queues.
 func (c Context) MayExecute(actor uint32) bool {
 	return c.MayAdmin(actor) || slices.Contains(c.Executors, actor)
 }

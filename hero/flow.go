@@ -11,10 +11,10 @@ const (
 	FlowFinished   FlowStatus = "finished"
 )
 
-// Ended tells whether the status is final.
+// Ended reports whether the status is final.
 func (s FlowStatus) Ended() bool { return s == FlowError || s == FlowFinished }
 
-// MayBecome tells whether the transition is legal: dispatched, started, then error or
+// MayBecome reports whether the transition is legal: dispatched, started, then error or
 // finished. A flow in error may be started again.
 func (s FlowStatus) MayBecome(next FlowStatus) bool {
 	switch s {
@@ -46,7 +46,7 @@ type Flow struct {
 	Status    FlowStatus `json:"status"`
 	// Unknown names the fields that were sent and that Edda does not know.
 	Unknown []string `json:"-"`
-	// Unreadable says, in a list, why the hash cannot be read; the other fields are empty then.
+	// Unreadable is set in a list when the hash cannot be read: the reason. Other fields are empty.
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
@@ -107,7 +107,7 @@ const (
 	NodeCancelled  NodeStatus = "cancelled"
 )
 
-// Ended tells whether the status is final.
+// Ended reports whether the status is final.
 func (s NodeStatus) Ended() bool {
 	return s == NodeCompleted || s == NodeFailed || s == NodeCancelled
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"edda/internal/testkit"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -76,14 +78,10 @@ func TestHashesAreAsTheyWere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path, got := "testdata/"+name+".hash", golden(o)
 			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, os.WriteFile(path, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Error(diff)
 			}

@@ -20,10 +20,10 @@ const (
 	JobFinished   JobStatus = "finished"
 )
 
-// Ended tells whether the status is final.
+// Ended reports whether the status is final.
 func (s JobStatus) Ended() bool { return s == JobError || s == JobFinished }
 
-// MayBecome tells whether the transition is legal in the documents' life cycle. A status
+// MayBecome reports whether the transition is legal in the documents' life cycle. A status
 // may become itself. Only a retry leads from error back to dispatched (see MayRetry).
 func (s JobStatus) MayBecome(next JobStatus) bool {
 	switch s {
@@ -39,7 +39,7 @@ func (s JobStatus) MayBecome(next JobStatus) bool {
 	return false
 }
 
-// MayRetry tells whether a job in this status may be dispatched once more.
+// MayRetry reports whether a job in this status may be dispatched once more.
 func (s JobStatus) MayRetry() bool { return s == JobStarted || s == JobError }
 
 // ScriptType names the language of a script.
@@ -94,11 +94,11 @@ type Job struct {
 	Name string `json:"name,omitempty"`
 	// Unknown names the fields that were sent and that Edda does not know.
 	Unknown []string `json:"-"`
-	// Unreadable says, in a list, why the hash cannot be read; the other fields are empty then.
+	// Unreadable is set in a list when the hash cannot be read: the reason. Other fields are empty.
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
-// Waits tells whether the job itself waits for other jobs or for prerequisites. A job of
+// Waits reports whether the job itself waits for other jobs or for prerequisites. A job of
 // a flow does not: its flow orders the jobs.
 func (j Job) Waits() bool {
 	return j.FlowID == 0 && (len(j.Dependends) > 0 || len(j.Prerequisites) > 0)

@@ -32,10 +32,10 @@ const (
 	MessageProcessed    MessageStatus = "processed" // its result arrived
 )
 
-// Ended tells whether the status is final.
+// Ended reports whether the status is final.
 func (s MessageStatus) Ended() bool { return s == MessageError || s == MessageProcessed }
 
-// MayBecome tells whether the transition is legal: forward, never back.
+// MayBecome reports whether the transition is legal: forward, never back.
 func (s MessageStatus) MayBecome(next MessageStatus) bool {
 	switch s {
 	case next, MessageDispatched:
@@ -104,7 +104,7 @@ type Message struct {
 	Via string `json:"via,omitempty"`
 	// Unknown names the fields that were sent and that Edda does not know.
 	Unknown []string `json:"-"`
-	// Unreadable says, in a list, why the hash cannot be read; the other fields are empty then.
+	// Unreadable is set in a list when the hash cannot be read: the reason. Other fields are empty.
 	Unreadable string `json:"unreadable,omitempty"`
 }
 

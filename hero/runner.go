@@ -30,14 +30,14 @@ type Runner struct {
 	UpdatedAt uint32     `json:"updated_at"`
 	// Unknown names the fields that were sent and that Edda does not know.
 	Unknown []string `json:"-"`
-	// Unreadable says, in a list, why the hash cannot be read; the other fields are empty then.
+	// Unreadable is set in a list when the hash cannot be read: the reason. Other fields are empty.
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
 // Key returns the key of the runner's hash in its context's database.
 func (r Runner) Key() string { return RunnerKey(r.ID) }
 
-// Supervisor tells whether the runner is a supervisor: it has a secret or a URL.
+// Supervisor reports whether the runner is a supervisor: it has a secret or a URL.
 func (r Runner) Supervisor() bool { return r.Secret != "" || isURL(r.Address) }
 
 // Listens returns the topic to send to: the runner's own, else the supervisors', else runner<id>.

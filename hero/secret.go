@@ -15,7 +15,7 @@ func SecretNames() []string {
 	return []string{"*SECRET*", "*PASSWORD*", "*PASSWD*", "*TOKEN*", "*API_KEY*", "*APIKEY*", "*PRIVATE_KEY*", "*CREDENTIAL*"}
 }
 
-// IsSecret tells whether the name matches one of the patterns.
+// IsSecret reports whether the name matches one of the patterns.
 func IsSecret(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, _ := path.Match(strings.ToUpper(p), strings.ToUpper(name))

@@ -13,7 +13,7 @@ import (
 	"edda/hero/script"
 )
 
-// redisConfig is where Redis is, for messages of sagas and for the Hero systems.
+// redisConfig is the address of Redis, which holds messages of sagas and the Hero systems.
 type redisConfig struct {
 	URL  string `koanf:"url" flag:"redis,redis-url" secret:"yes"` // redis://, or rediss:// with user and password
 	Addr string `koanf:"addr" flag:"redis-addr"`                  // host:port, if no URL is needed
@@ -34,14 +34,14 @@ type heroConfig struct {
 	Supervisor supervisorConfig `koanf:"supervisor"`
 }
 
-// heroAPIConfig is the address of the coordinator's methods.
+// heroAPIConfig holds the addresses of the coordinator's methods.
 type heroAPIConfig struct {
 	HTTPIP   string `koanf:"http_ip" flag:"api-http-ip"`
 	HTTPPort int    `koanf:"http_port" flag:"api-http-port"`
 	WSIP     string `koanf:"ws_ip" flag:"api-ws-ip"`
 	WSPort   int    `koanf:"ws_port" flag:"api-ws-port"`
-	// Tokens is a file of "sha256:… actor" lines. Without it callers are not authenticated, and the
-	// server listens on loopback only.
+	// Tokens is a file of "sha256:… actor" lines. Without it the server trusts every caller
+	// and listens on loopback only.
 	Tokens string `koanf:"tokens"`
 }
 
@@ -54,22 +54,22 @@ type myceliumConfig struct {
 	Protocol string `koanf:"protocol" flag:"mycelium-protocol"` // rpc or rest
 }
 
-// runnerConfig configures the execution of scripts.
+// runnerConfig configures the role runner.
 type runnerConfig struct {
 	ID uint32 `koanf:"id"`
-	// Contexts are those from whose queues the runner takes jobs. None means every context in which
-	// runner:<id> is registered as local.
+	// Contexts lists the contexts whose queues the runner takes jobs from. Empty means every
+	// context where runner:<id> is registered as local.
 	Contexts []uint32 `koanf:"contexts"`
-	// Topic is the Mycelium topic of its jobs; runner<id> by default.
+	// Topic is the Mycelium topic that it takes jobs from; runner<id> by default.
 	Topic        string              `koanf:"topic"`
 	Interpreters map[string][]string `koanf:"interpreters"`
 	Concurrency  int                 `koanf:"concurrency"`
-	Timeout      time.Duration       `koanf:"timeout"` // of a job without its own
+	Timeout      time.Duration       `koanf:"timeout"` // of a job without one
 	Output       int64               `koanf:"output"`  // bytes
 	Memory       int64               `koanf:"memory"`  // bytes
 	CPU          time.Duration       `koanf:"cpu"`
-	// Of the logs of jobs: bytes before one is rotated, older parts beside each, files of
-	// a context, and how long ago one that is kept was written.
+	// Logs of jobs: bytes before rotation, rotated parts per log, files per context, and age
+	// since the last write.
 	LogSize      int64         `koanf:"log_size"`
 	LogRotations int           `koanf:"log_rotations"`
 	LogFiles     int           `koanf:"log_files"`
@@ -80,10 +80,10 @@ type runnerConfig struct {
 	Secrets []string `koanf:"secrets"`
 }
 
-// supervisorConfig is the address of the supervisor's API, which the role runner serves.
+// supervisorConfig is the address at which the role runner serves the supervisor's API.
 type supervisorConfig struct {
-	Addr   string `koanf:"addr"`                // of HTTP; empty means no HTTP
-	Secret string `koanf:"secret" secret:"yes"` // that callers must know
+	Addr   string `koanf:"addr"`                // of HTTP; empty: none
+	Secret string `koanf:"secret" secret:"yes"` // of the callers
 }
 
 // The ports of Mycelium's API, JSON-RPC and REST.
@@ -111,7 +111,7 @@ func heroDefaults() heroConfig {
 	}
 }
 
-// validateHero checks what the roles coordinator and runner need.
+// validateHero checks the settings of the roles coordinator and runner.
 func (c Config) validateHero() error {
 	h := c.Hero
 	switch {
@@ -137,7 +137,7 @@ func (c Config) validateHero() error {
 	return h.API.validate()
 }
 
-// validate refuses an API without authentication that is not on loopback.
+// validate refuses an API without tokens outside of loopback.
 func (c heroAPIConfig) validate() error {
 	for name, ip := range map[string]string{"http_ip": c.HTTPIP, "ws_ip": c.WSIP} {
 		addr, err := netip.ParseAddr(ip)
@@ -163,7 +163,7 @@ func (c myceliumConfig) address() string {
 	return cmp.Or(c.URL, "http://"+net.JoinHostPort(c.IP, strconv.Itoa(port)))
 }
 
-// FromEnv sets empty fields from the variables of the original Hero systems.
+// FromEnv fills unset settings from the environment variables of the original Hero systems.
 func (c Config) FromEnv(getenv func(string) string) (_ Config, err error) {
 	if c.Hero, err = c.Hero.fromEnv(getenv); err != nil {
 		return c, err
@@ -172,7 +172,6 @@ func (c Config) FromEnv(getenv func(string) string) (_ Config, err error) {
 	return c, nil
 }
 
-// fromEnv sets empty fields from the variables of the original.
 func (h heroConfig) fromEnv(getenv func(string) string) (heroConfig, error) {
 	if at := getenv("MYCELIUM_URL"); at != "" && h.Mycelium.URL == "" && h.Mycelium.Port == 0 {
 		h.Mycelium.URL = at

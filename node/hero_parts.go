@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"edda"
@@ -27,7 +26,7 @@ import (
 	"edda/store"
 )
 
-// heroSide holds the parts of the roles coordinator and runner.
+// heroSide holds the parts that the roles coordinator and runner add to a process.
 type heroSide struct {
 	flows       *flowsaga.Client
 	coordinator *coordinator.Coordinator
@@ -47,7 +46,7 @@ func (c Config) tenantOfFlows() string {
 	return c.Hero.Tenant
 }
 
-// deciders returns the sagas of the manifests and, with the role coordinator, the flows.
+// deciders returns the sagas of the manifests, and the flows if they run in this process.
 func (p *process) deciders(set *saga.Set) engine.Sagas {
 	if !p.settings.coordinator() {
 		return set
@@ -55,8 +54,8 @@ func (p *process) deciders(set *saga.Set) engine.Sagas {
 	return flowsaga.With(set)
 }
 
-// buildHero builds the parts of the roles. It starts nothing, but listens on the addresses, so that a
-// used one is reported at once.
+// buildHero makes the parts of the roles without running them. It binds their addresses, so
+// that an address in use fails the start.
 func (p *process) buildHero() error {
 	if !p.settings.coordinator() && !p.settings.runner() {
 		return nil
@@ -107,7 +106,7 @@ func (p *process) buildCoordinator() error {
 	if err := p.receiveMessages(); err != nil {
 		return err
 	}
-	shared, err := p.redis.Client(0) // of the dispatcher's jobs
+	shared, err := p.redis.Client(0) // the database of the dispatcher's jobs
 	if err != nil {
 		return err
 	}
@@ -120,7 +119,7 @@ func (p *process) buildCoordinator() error {
 	return nil
 }
 
-// receiveMessages stores messages of other nodes for local actors.
+// receiveMessages receives messages of other nodes for actors of this Redis.
 func (p *process) receiveMessages() error {
 	if p.hero.mesh == nil {
 		return nil
@@ -132,7 +131,7 @@ func (p *process) receiveMessages() error {
 	return p.hero.mesh.hub.Serve(router.MessageTopic, receiver.HandleMessage)
 }
 
-// scriptTypes returns the script types that the runner's interpreters add.
+// scriptTypes returns the types that the runner's interpreters add.
 func (p *process) scriptTypes() []hero.ScriptType {
 	var out []hero.ScriptType
 	for name := range p.settings.Hero.Runner.Interpreters {
@@ -141,7 +140,7 @@ func (p *process) scriptTypes() []hero.ScriptType {
 	return out
 }
 
-// mesh is the connection to Mycelium.
+// mesh connects this process to Mycelium.
 type mesh struct {
 	api mycelium.API
 	hub *mycelium.Hub
@@ -151,11 +150,11 @@ type mesh struct {
 	last  error
 }
 
-// checkEvery is the least interval between two health checks of Mycelium.
+// checkEvery is the least interval between two requests of the health check to Mycelium.
 const checkEvery = time.Second
 
-// newMesh returns nil if Mycelium is switched off, and for a runner alone that takes
-// no jobs from it because it has no secret.
+// newMesh returns nil if Mycelium is switched off, and for a runner alone without a secret,
+// which takes no jobs from Mycelium.
 func (p *process) newMesh() *mesh {
 	c := p.settings.Hero.Mycelium
 	if !c.Enabled || !p.settings.coordinator() && p.settings.Hero.Supervisor.Secret == "" {
@@ -173,8 +172,8 @@ func (p *process) newMesh() *mesh {
 	return m
 }
 
-// openStandIn listens for edda dev's stand-in for Mycelium, which is one node
-// at Mycelium's address.
+// openStandIn binds the addresses of edda dev's stand-in for Mycelium: one node, at
+// Mycelium's own addresses.
 func (p *process) openStandIn() error {
 	if !p.settings.StandIn {
 		return nil
@@ -188,16 +187,7 @@ func (p *process) openStandIn() error {
 	return nil
 }
 
-// countMessages counts the messages from Mycelium.
-func (p *process) countMessages() func(string) {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "edda_hero_mycelium_messages_total", Help: "Messages that arrived from Mycelium, by what became of them.",
-	}, []string{"what"})
-	p.metrics.MustRegister(c)
-	return func(what string) { c.WithLabelValues(what).Inc() }
-}
-
-// check returns an error if Mycelium does not answer.
+// check reports whether Mycelium answers.
 func (m *mesh) check(ctx context.Context) error {
 	if m == nil {
 		return nil
@@ -212,11 +202,11 @@ func (m *mesh) check(ctx context.Context) error {
 	return m.last
 }
 
-// unknownMessage is an id without a message. A query for it only shows that
-// Mycelium answers.
+// unknownMessage is the id of no message. A question about it shows whether Mycelium
+// answers.
 const unknownMessage = "0000000000000000"
 
-// heroParts lists the running parts of the roles coordinator and runner.
+// heroParts lists the loops of the roles coordinator and runner.
 func (p *process) heroParts() []lifecycle.Component {
 	var parts []lifecycle.Component
 	if p.redis != nil {
@@ -231,8 +221,8 @@ func (p *process) heroParts() []lifecycle.Component {
 	}
 	if h.coordinator != nil {
 		parts = append(parts,
-			// It answers before NATS is reached, because objects need Redis only. A caller that starts
-			// a flow then gets an error that says what is missing.
+			// It answers before NATS is reached: objects need Redis alone, and the start of a
+			// flow fails with the reason.
 			lifecycle.Component{Name: "coordinator", Stage: lifecycle.Connections, Run: h.coordinator.Run},
 			lifecycle.Component{Name: "router", Stage: lifecycle.Intake, Run: h.router.Run},
 			lifecycle.Component{Name: "dispatcher", Stage: lifecycle.Intake, Run: h.releaser.Run},
@@ -244,7 +234,7 @@ func (p *process) heroParts() []lifecycle.Component {
 	return parts
 }
 
-// heroHealth adds the health of the roles' parts.
+// heroHealth adds the needs of the roles to the health of a process.
 func (p *process) heroHealth(ctx context.Context, components map[string]server.ComponentStatus) {
 	if p.redis != nil {
 		components["redis"] = component(p.redis.Ping(ctx))
@@ -261,7 +251,7 @@ func (p *process) logHero() {
 	}
 }
 
-// flowsPage is the number of flows in one page.
+// flowsPage is the number of flows that are read at once.
 const flowsPage = 1000
 
 // underWay lists the running flows.

@@ -12,11 +12,11 @@ import (
 	"edda/hero/redisdb"
 )
 
-// needsRedis reports whether a part of the process uses Redis.
+// needsRedis reports whether any part of the process uses Redis.
 func (s Settings) usesRedis() bool { return s.Redis.configured() || s.coordinator() || s.runner() }
 
-// redisFromEnv sets Redis from the variables of edda hero, if nothing
-// else is configured and a role needs it.
+// redisFromEnv returns the Redis URL of the environment variables that edda hero knows, if a
+// role needs Redis and no setting names one.
 func redisFromEnv(c Config, getenv func(string) string) string {
 	if c.Redis.Addr != "" || !c.coordinator() && !c.runner() {
 		return ""
@@ -24,13 +24,13 @@ func redisFromEnv(c Config, getenv func(string) string) string {
 	return cmp.Or(getenv("EDDA_REDIS"), getenv("REDIS_URL"))
 }
 
-// openRedis makes the client, and for edda dev without --redis an embedded
-// Redis. It does not connect yet.
+// openRedis makes the client, and for edda dev without --redis an embedded Redis. It sends
+// no command.
 func (p *process) openRedis() error {
 	if !p.settings.usesRedis() {
 		return nil
 	}
-	redis.SetLogger(silent{}) // the callers report errors
+	redis.SetLogger(silent{}) // callers handle the errors
 	c := p.settings.Redis
 	if p.settings.Dev && !c.configured() {
 		var err error
@@ -47,10 +47,10 @@ func (p *process) openRedis() error {
 	return nil
 }
 
-// silent drops the log of the Redis library.
+// silent drops the log lines of the Redis library.
 type silent struct{}
 
-// Printf drops a line.
+// Printf drops the line.
 func (silent) Printf(context.Context, string, ...any) {}
 
 // holdRedis keeps the client open and the embedded Redis running until all parts
@@ -68,7 +68,7 @@ func (p *process) holdRedis(ctx context.Context) error {
 	return err
 }
 
-// redisAt returns the address of Redis for messages.
+// redisAt describes the address of Redis, for people.
 func (p *process) redisAt() string {
 	if p.embeddedRedis != nil {
 		return p.embeddedRedis.Addr() + " (embedded, kept with the data, for development only: --redis names a real one)"

@@ -14,8 +14,8 @@ import (
 	"edda/internal/httpserver"
 )
 
-// StandIn is a network of Mycelium's message API in this process, for
-// development. It reaches no other node.
+// StandIn is a network of nodes with Mycelium's message API in this process, for
+// development. It is not Mycelium, and reaches no node outside.
 type StandIn struct {
 	bus     *standin.Bus
 	servers []*httpserver.Server
@@ -23,13 +23,12 @@ type StandIn struct {
 	names   map[string]string // of the nodes, by key
 }
 
-// standInReads bounds the time for a request to arrive.
+// standInReads bounds the time in which a client sends its request.
 const standInReads = 10 * time.Second
 
-// NewStandIn serves the JSON-RPC and the REST API of each named node. It listens
-// at once.
+// NewStandIn binds the addresses of each node's JSON-RPC and REST API. Run serves them.
 func NewStandIn(nodes ...StandInNode) (*StandIn, error) {
-	s := &StandIn{count: countCarried(), names: map[string]string{}}
+	s := &StandIn{count: standInMessages(), names: map[string]string{}}
 	s.bus = standin.New(standin.Options{Fault: s.carried})
 	for _, n := range nodes {
 		s.names[s.bus.Node(n.Name).Key()] = n.Name
@@ -47,17 +46,10 @@ func NewStandIn(nodes ...StandInNode) (*StandIn, error) {
 	return s, nil
 }
 
-// Messages returns the number of messages between the nodes.
+// Messages counts the messages between the nodes.
 func (s *StandIn) Messages() prometheus.Collector { return s.count }
 
-// countCarried exports the number of messages between the nodes.
-func countCarried() *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "edda_hero_standin_messages_total", Help: "Messages between the nodes of the stand-in, by who sent them; a kind is call or reply.",
-	}, []string{"from", "to", "kind"})
-}
-
-// carried counts a message and does not change it.
+// carried counts a message, and makes no fault.
 func (s *StandIn) carried(e standin.Envelope) standin.Fault {
 	kind := "call"
 	if e.Reply {
@@ -67,13 +59,13 @@ func (s *StandIn) carried(e standin.Envelope) standin.Fault {
 	return standin.Fault{}
 }
 
-// standInName is the name of edda dev's node.
+// standInName is the node of edda dev.
 const standInName = "edda"
 
-// Node returns the node of a name.
+// Node returns the node with the name.
 func (s *StandIn) Node(name string) *standin.Node { return s.bus.Node(name) }
 
-// StandInNode is a node and its addresses; an empty address is not served.
+// StandInNode is a node with the addresses of its APIs. An empty address is not served.
 type StandInNode struct{ Name, RPC, REST string }
 
 func (s *StandIn) serve(addr string, h http.Handler) error {
@@ -92,7 +84,7 @@ func believing(next http.Handler) http.Handler {
 	})
 }
 
-// Run serves until ctx ends. Then it ends waiting pops.
+// Run serves until ctx ends, and then cuts pops that wait.
 func (s *StandIn) Run(ctx context.Context) error {
 	defer s.bus.Close()
 	group, ctx := errgroup.WithContext(ctx)
@@ -102,10 +94,10 @@ func (s *StandIn) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Close releases the addresses if Run was never called.
+// Close releases the addresses if Run is not called.
 func (s *StandIn) Close() {
 	for _, d := range s.servers {
-		_ = d.Close() // the cause is reported elsewhere
+		_ = d.Close() // the caller reports the error that came before
 	}
 	s.bus.Close()
 }

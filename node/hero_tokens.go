@@ -13,19 +13,18 @@ import (
 	"edda/internal/files"
 )
 
-// actorTokens are the actors that may call the coordinator, by the hash of their
-// token or, in development, by the token itself.
+// actorTokens are the actors that may call the coordinator, by the hash of their token or,
+// for development, by the token itself.
 type actorTokens struct {
 	hashes map[[sha256.Size]byte]uint32
 	plain  map[string]uint32
 	seen   map[[sha256.Size]byte]uint32 // of both, by the hash
 }
 
-// mostActorTokens bounds the file, at some 200,000 actors.
+// mostActorTokens bounds the file of tokens, to some 200,000 actors.
 const mostActorTokens = 16 << 20
 
-// readActorTokens reads lines of a token's hash, or a token, and the number of
-// its actor.
+// readActorTokens reads lines of a token, or its hash, and the number of its actor.
 func readActorTokens(file string) (out actorTokens, err error) {
 	if file == "" {
 		return out, nil
@@ -54,7 +53,7 @@ func readActorTokens(file string) (out actorTokens, err error) {
 	return out, nil
 }
 
-// add adds a line. Its errors never quote the line.
+// add reads one line. Its errors never quote the line.
 func (t *actorTokens) add(words []string) error {
 	actor, err := strconv.ParseUint(words[len(words)-1], 10, 32)
 	if len(words) != 2 || err != nil || actor == 0 {

@@ -15,8 +15,8 @@ import (
 	"edda/internal/lifecycle"
 )
 
-// works runs the role runner: scripts from queues and from a topic, and
-// the supervisor's API if it has a secret.
+// works holds the parts of the role runner: a runner of scripts from queues and a topic, and
+// the supervisor's API if there is a secret for it.
 type works struct {
 	runner     *runner.Runner
 	supervisor *supervisor.Server
@@ -26,13 +26,13 @@ type works struct {
 
 // The bounds of the supervisor's HTTP server. A job.run lasts as long as its job.
 const (
-	supervisorReads   = 10 * time.Second // until the request has arrived
+	supervisorReads   = 10 * time.Second // for the request
 	supervisorIdle    = 2 * time.Minute
 	supervisorHeaders = 16 << 10
-	// supervisorConnections is higher than the number of calls that wait for their jobs, each on a
-	// connection of its own. Few connections are of callers that are not authenticated yet.
+	// supervisorConnections exceeds the calls that wait for jobs, each on its connection. Few
+	// of the callers are anonymous.
 	supervisorConnections, supervisorAnonymous = 6144, 512
-	// jobsMayEnd is how long jobs may still run at a stop, within the time of the stage.
+	// jobsMayEnd bounds the running jobs during a stop, within the stage's time.
 	jobsMayEnd = 5 * time.Second
 )
 
@@ -59,7 +59,7 @@ func (p *process) newWorks() (*works, error) {
 	return w, p.supervise(w, secret)
 }
 
-// scripts returns the settings of the script host.
+// scripts returns the settings of the host of scripts.
 func (s Settings) scripts(log *zap.Logger) script.Options {
 	r := s.Hero.Runner
 	o := script.Options{
@@ -76,8 +76,8 @@ func (s Settings) scripts(log *zap.Logger) script.Options {
 	return o
 }
 
-// supervise serves the supervisor's API over Mycelium, if there is one, and over
-// HTTP, if an address is configured.
+// supervise serves the supervisor's API over Mycelium, if configured, and over HTTP, if an
+// address is set.
 func (p *process) supervise(w *works, secret string) error {
 	queues := map[string]string{}
 	for _, t := range w.scripts.Types() {
@@ -99,8 +99,7 @@ func (p *process) supervise(w *works, secret string) error {
 	if addr == "" {
 		return nil
 	}
-	// A stop ends calls that wait for a job. The job continues, and the caller
-	// calls again.
+	// A stop cuts calls that wait for a job. The job goes on, and the caller asks again.
 	w.http = httpserver.New(addr, w.supervisor, httpserver.Options{
 		Name: "supervisor", Metrics: p.metrics, Connections: supervisorConnections, Anonymous: supervisorAnonymous, Headers: supervisorHeaders, ReadHeaders: supervisorReads, Idle: supervisorIdle,
 		Log: zap.NewStdLog(p.log.Named("supervisor")),

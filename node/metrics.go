@@ -134,3 +134,26 @@ func writtenCounters(db *store.DB) (out []prometheus.Collector) {
 	}
 	return out
 }
+
+// standInMessages counts the messages between the nodes of a StandIn.
+func standInMessages() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "edda_hero_standin_messages_total", Help: "Messages between the nodes of the stand-in, by who sent them; a kind is call or reply.",
+	}, []string{"from", "to", "kind"})
+}
+
+func republishedCounter() prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "edda_outbox_republished_total",
+		Help: "Messages that the NATS server had acknowledged and lost, and that were published again.",
+	})
+}
+
+// countMessages counts the messages that arrive from Mycelium.
+func (p *process) countMessages() func(string) {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "edda_hero_mycelium_messages_total", Help: "Messages that arrived from Mycelium, by what became of them.",
+	}, []string{"what"})
+	p.metrics.MustRegister(c)
+	return func(what string) { c.WithLabelValues(what).Inc() }
+}

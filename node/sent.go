@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"edda"
@@ -181,11 +180,4 @@ func (l *pipeline) marks() []edda.Mark {
 		return nil
 	}
 	return l.tail.Marks()
-}
-
-func republishedCounter() prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "edda_outbox_republished_total",
-		Help: "Messages that the NATS server had acknowledged and lost, and that were published again.",
-	})
 }

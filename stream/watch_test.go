@@ -114,7 +114,7 @@ func TestWatchReportsAMissingStream(t *testing.T) {
 // ledgerOf opens the ledger of a worker.
 func (w *world) ledgerOf(home, run string) *kv.Ledger {
 	w.T.Helper()
-	return testkit.Must[*kv.Ledger](w.T)(kv.OpenLedger(w.T.Context(), w.JS, kv.LedgerOptions{Home: home, Run: run}))
+	return testkit.Value[*kv.Ledger](w.T)(kv.OpenLedger(w.T.Context(), w.JS, kv.LedgerOptions{Home: home, Run: run}))
 }
 
 // TestADeletedLedgerIsRecreated: it was missing until a restart. The new one knows that it lacks
@@ -123,14 +123,14 @@ func TestADeletedLedgerIsRecreated(t *testing.T) {
 	for _, taken := range []bool{true, false} {
 		bubble(t, func(ctx context.Context, w *world) {
 			l := w.ledgerOf("s1", "r1")
-			if since := testkit.Must[time.Time](t)(l.Since(ctx)); !since.IsZero() {
+			if since := testkit.Value[time.Time](t)(l.Since(ctx)); !since.IsZero() {
 				t.Errorf("a first ledger knows of calls since %v", since)
 			}
 			if taken {
 				w.charge("acme", "c1")
 				take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Second, "c1")
 			}
-			mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, effects.Entry{Claim: edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Claimed: time.Now().UTC()}}))
+			mine := testkit.Value[effects.Entry](t)(l.Claim(ctx, effects.Entry{Claim: edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Claimed: time.Now().UTC()}}))
 			watch := NewWatch(w.JS, nil, l.Remake, nil)
 			stop := testkit.Run(t, watch.Run)
 			time.Sleep(time.Second)
@@ -145,21 +145,21 @@ func TestADeletedLedgerIsRecreated(t *testing.T) {
 			if err := watch.Problem(); err != nil {
 				t.Errorf("after %v it says %v", toldWithin, err)
 			}
-			if since := testkit.Must[time.Time](t)(l.Since(ctx)); since.Before(gone) {
+			if since := testkit.Value[time.Time](t)(l.Since(ctx)); since.Before(gone) {
 				t.Errorf("who had the ledger before knows of calls since %v, it was gone at %v", since, gone)
 			}
-			later := testkit.Must[time.Time](t)(w.ledgerOf("s2", "r1").Since(ctx))
+			later := testkit.Value[time.Time](t)(w.ledgerOf("s2", "r1").Since(ctx))
 			if later.IsZero() == taken {
 				t.Errorf("who comes later knows of calls since %v; commands were taken: %v", later, taken)
 			}
-			if e := testkit.Must[effects.Entry](t)(l.Find(ctx, "acme", "c1")); e.Found {
+			if e := testkit.Value[effects.Entry](t)(l.Find(ctx, "acme", "c1")); e.Found {
 				t.Errorf("the claim is found: %+v", e)
 			}
 			mine.Claim.Done, mine.Claim.Outcome, mine.Claim.Result = true, edda.Succeeded, []byte(`1`)
 			if err := l.Finish(ctx, mine); err != nil { // the result of a call in progress
 				t.Error(err)
 			}
-			if e := testkit.Must[effects.Entry](t)(l.Find(ctx, "acme", "c1")); !e.Claim.Done {
+			if e := testkit.Value[effects.Entry](t)(l.Find(ctx, "acme", "c1")); !e.Claim.Done {
 				t.Errorf("it is %+v", e)
 			}
 			stop()

@@ -9,16 +9,15 @@ import (
 	"time"
 
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
-// slow opens connections on which a request is begun and never sent whole.
+// slow opens connections that begin a request and never complete it.
 func slow(t *testing.T, addr string, n int, header string) {
 	t.Helper()
 	for range n {
 		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 10485760\r\n%s\r\n{\"jsonrpc\"", header)
 	}
@@ -41,8 +40,8 @@ func TestSlowClientsDoNotShutOthersOutWithoutTokens(t *testing.T) {
 	answeredAtOnce(t, c, jsonrpc.ClientOptions{})
 }
 
-// answeredAtOnce calls both addresses, which must answer within seconds on a busy
-// machine, too; slow clients may be there for half a minute.
+// answeredAtOnce calls both addresses, which must answer within seconds even on a busy
+// machine. Slow clients may stay for half a minute.
 func answeredAtOnce(t *testing.T, c *Coordinator, o jsonrpc.ClientOptions) {
 	t.Helper()
 	o.Timeout = 15 * time.Second
@@ -51,9 +50,7 @@ func answeredAtOnce(t *testing.T, c *Coordinator, o jsonrpc.ClientOptions) {
 			t.Errorf("over HTTP: %v", err)
 		}
 		socket, err := jsonrpc.Dial(t.Context(), "ws://"+c.WSAddr(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if err := socket.Call(t.Context(), "context.load", dict2{"id": 7}, nil); err != nil {
 			t.Errorf("over WebSocket: %v", err)
 		}
@@ -76,13 +73,11 @@ func TestTheBearerSchemesCaseDoesNotMatter(t *testing.T) {
 	}
 }
 
-// status asks by hand, with the header as it is written.
+// status sends a raw request with the header, and returns the status code.
 func status(t *testing.T, addr, header string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer conn.Close()
 	method, body := "POST", `{"jsonrpc":"2.0","id":1,"method":"actor.list"}`
 	if strings.Contains(header, "websocket") {
@@ -92,8 +87,6 @@ func status(t *testing.T, addr, header string) string {
 	line := make([]byte, len("HTTP/1.1 200"))
 	_ = conn.SetReadDeadline(time.Now().Add(15 * time.Second))
 	_, err2 := conn.Read(line)
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, errors.Join(err, err2))
 	return string(line[len("HTTP/1.1 "):])
 }

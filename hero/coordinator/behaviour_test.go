@@ -15,6 +15,7 @@ import (
 	"edda/hero"
 	"edda/hero/flow"
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
 func TestAStartedFlowAndItsJobsDoNotChange(t *testing.T) {
@@ -42,7 +43,7 @@ func TestAStartedFlowAndItsJobsDoNotChange(t *testing.T) {
 	}
 	changes()
 	change("flow.delete", dict2{"context_id": 7, "id": 1})
-	w.flow(1, 10, 11) // the same again is no change
+	w.flow(1, 10, 11) // the same flow again changes nothing
 	w.job(10)
 	w.flows.finish(t, 1, nil)
 	changes()
@@ -81,7 +82,7 @@ func TestAFlowThatBeganAMomentAgoIsShownStarted(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
 	w.flow(1, 10)
-	w.flows.quiet = true // Redis hears of it later
+	w.flows.quiet = true // Redis is updated later
 	w.call("flow.start", dict2{"context_id": 7, "id": 1}, nil)
 	var f hero.Flow
 	w.call("flow.load", dict2{"context_id": 7, "id": 1}, &f)
@@ -104,7 +105,7 @@ func TestAFlowThatIsEndingIsNotWrittenOver(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
 	w.flow(1, 10)
-	w.flows.quiet = true // Redis shows its end later
+	w.flows.quiet = true // Redis gets its end later
 	w.call("flow.start", dict2{"context_id": 7, "id": 1}, nil)
 	w.call("flow.cancel", dict2{"context_id": 7, "id": 1}, nil)
 	if d := w.refused(jsonrpc.AlreadyExists, "flow.create", dict2{"context_id": 7, "flow": dict2{"id": 1, "caller_id": admin, "jobs": []int{10, 11}}}); !strings.Contains(d.Why, "is ending") {
@@ -112,7 +113,7 @@ func TestAFlowThatIsEndingIsNotWrittenOver(t *testing.T) {
 	}
 }
 
-// TestACreatorWithoutRightsReadsNothing: a call without a name is its creator's.
+// A call that names no caller is its object's creator's.
 func TestACreatorWithoutRightsReadsNothing(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.flow(1, 10)
@@ -147,8 +148,8 @@ func TestFieldsThatTheServerSetsAreDropped(t *testing.T) {
 	}
 }
 
-// TestNodesGoBeforeTheJobs has the three ways to say what a job waits for, and
-// that a node which does not say it leaves it to its job.
+// A job's dependencies can be given in three ways. A node without dependencies leaves its
+// job's in place.
 func TestNodesGoBeforeTheJobs(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
@@ -174,7 +175,7 @@ func TestNodesGoBeforeTheJobs(t *testing.T) {
 	var loaded json.RawMessage
 	w.call("flow.load", dict2{"context_id": 7, "id": 1}, &loaded)
 	w.call("flow.start", dict2{"context_id": 7, "id": 1}, nil)
-	w.call("flow.create", dict2{"context_id": 7, "flow": loaded}, nil) // what was loaded is no change
+	w.call("flow.create", dict2{"context_id": 7, "flow": loaded}, nil) // the loaded flow changes nothing
 }
 
 func TestAnEmptyListOfDependenciesIsNone(t *testing.T) {
@@ -225,7 +226,7 @@ func TestAnUpdateOfAJobIsHeardByItsFlowOnce(t *testing.T) {
 		t.Errorf("a flow that cannot hear: %+v", d)
 	}
 	w.flows.fail = nil
-	j := update("finished", dict2{"sum": "4"}) // the result that was recorded stays
+	j := update("finished", dict2{"sum": "4"}) // the recorded result stays
 	update("finished", nil)
 	if j.Result["sum"] != "3" || len(w.flows.reports) != 2 || w.flows.reports[1].Result["sum"] != "3" || w.flows.reports[1].Attempt != 1 {
 		t.Errorf("job %+v, reports %+v", j, w.flows.reports)
@@ -256,9 +257,7 @@ func TestAMessageIsSentOnce(t *testing.T) {
 	}
 	calls.Wait()
 	c, err := w.db.Client(7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if keys := c.LRange(t.Context(), hero.MsgOut, 0, -1).Val(); !slices.Equal(keys, []string{"message:1:5"}) {
 		t.Errorf("msg_out holds %v", keys)
 	}
@@ -358,7 +357,7 @@ func TestAnObjectInUseIsNotDeleted(t *testing.T) {
 	w.refused(jsonrpc.NotFound, "context.load", dict2{"id": 8})
 }
 
-// TestWhatFlowsAnswer has the classes of their errors.
+// TestWhatFlowsAnswer checks the code for each class of error.
 func TestWhatFlowsAnswer(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
@@ -380,20 +379,17 @@ func TestWhatFlowsAnswer(t *testing.T) {
 	}
 }
 
-// TestCallsThatWriteInOneContextWaitForEachOther: what one has looked at does
-// not change before it writes.
+// A call locks its context, so what it has read does not change before it writes.
 func TestCallsThatWriteInOneContextWaitForEachOther(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
 	w.flow(1, 10)
 	unlock, err := w.locks.lock(t.Context(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	before := w.dump()
 	writing := append(writes()[1:], storageCall{"flow.start", dict2{"context_id": 7, "id": 1}}, storageCall{"flow.delete", dict2{"context_id": 7, "id": 1}},
 		storageCall{"job.delete", dict2{"context_id": 7, "caller_id": 1, "id": 10}}, storageCall{"context.delete", dict2{"id": 7}})
-	writing = slices.DeleteFunc(writing, func(c storageCall) bool { return c.method == "job.update" }) // it is one atomic step
+	writing = slices.DeleteFunc(writing, func(c storageCall) bool { return c.method == "job.update" }) // atomic without the lock
 	var calls sync.WaitGroup
 	for _, c := range writing {
 		calls.Go(func() {
@@ -413,4 +409,43 @@ func TestCallsThatWriteInOneContextWaitForEachOther(t *testing.T) {
 	}
 	unlock()
 	w.job(11)
+}
+
+// A job's priority is kept in any spelling. An unknown one is refused by name.
+func TestAPriorityOfAJobIsDropped(t *testing.T) {
+	w := newWorld(t, Options{}).settle()
+	create := func(id int, priority any) (j hero.Job) {
+		w.call("job.create", dict2{"context_id": 7, "job": dict2{"id": id, "caller_id": admin, "script": "x", "script_type": "python", "priority": priority}}, &j)
+		return j
+	}
+	for id, priority := range map[int]string{101: "high", 102: "High", 103: "normal", 104: ""} {
+		want := hero.PriorityHigh
+		if id > 102 {
+			want = hero.PriorityNormal
+		}
+		if j := create(id, priority); j.Priority != want {
+			t.Errorf("%q is %q", priority, j.Priority)
+		}
+		if j, err := w.db.Job(t.Context(), 7, admin, uint32(id)); err != nil || j.Priority != want {
+			t.Errorf("%q is kept as %q, %v", priority, j.Priority, err)
+		}
+	}
+	for _, priority := range []any{"urgent", 5} {
+		d := w.refused(jsonrpc.InvalidParams, "job.create", dict2{"context_id": 7, "job": dict2{"id": 105, "caller_id": admin, "script": "x", "script_type": "python", "priority": priority}})
+		if d.Field != "job.priority" {
+			t.Errorf("%v: %+v", priority, d)
+		}
+	}
+}
+
+// The documents write mycelium://<ip> without the brackets of a URL.
+func TestAnAddressOfMyceliumIsASupervisorsURL(t *testing.T) {
+	for url, good := range map[string]bool{
+		"mycelium://5f3:41a0::1": true, "mycelium://5f3:41a0::1?topic=supervisor.rpc": true, "mycelium://5f3:41a0::1/?topic=x": true,
+		"mycelium://[5f3:41a0::1]?topic=x": true, "mycelium://abcd": true, "mycelium://": false, "mycelium://?topic=x": false, "http://5f3::1": false,
+	} {
+		if err := CheckURL("supervisor_url", url); (err == nil) != good {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
 }

@@ -16,7 +16,7 @@ import (
 // The methods of this file run the flows that messages carry, for the router. They check
 // what the JSON-RPC methods check. An error is edda.Permanent if the same call fails again.
 
-// FlowBegan tells whether the flow is stored and was started.
+// FlowBegan reports whether the flow is stored and was started.
 func (c *Coordinator) FlowBegan(ctx context.Context, context, id uint32) (bool, error) {
 	f, err := c.db.Flow(ctx, context, id)
 	if errors.Is(err, redisdb.ErrNotFound) {

@@ -8,6 +8,7 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
 func carrying(jobs ...hero.Job) hero.Message {
@@ -18,13 +19,11 @@ func aJobAfter(id uint32, after ...uint32) hero.Job {
 	return hero.Job{ID: id, Script: "print(1)", ScriptType: hero.ScriptPython, Dependends: after}
 }
 
-// run is what a router does with a flow's message, from the beginning.
+// run handles a flow's message as a router does.
 func (w *world) run(m hero.Message, carries bool) (string, error) {
 	w.t.Helper()
 	run, err := w.FlowRun(w.t.Context(), 7, 33)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.Must(w.t, err)
 	return run, w.RunFlow(w.t.Context(), m, carries, run)
 }
 
@@ -33,17 +32,15 @@ func TestAMessageBringsTheFlowThatItHasRun(t *testing.T) {
 		"by the jobs": carrying(aJobAfter(2, 1), aJobAfter(1)),
 		"by the nodes": {ID: 101, CallerID: admin, ContextID: 7, FlowID: 33, Job: []hero.Job{aJobAfter(2), aJobAfter(1)},
 			Nodes: []hero.FlowNode{{ID: 2, Depends: []uint32{1}, Prerequisites: []string{}, NodeStatus: hero.NodeReady}, {ID: 1, Depends: []uint32{}, Prerequisites: []string{}}}},
-		// A message's hash has empty lists where a node says nothing: the jobs' own edges hold.
+		// The hash has empty lists for a node without edges, so the jobs' own edges hold.
 		"by nodes that say nothing": {ID: 101, CallerID: admin, ContextID: 7, FlowID: 33, Job: []hero.Job{aJobAfter(2, 1), aJobAfter(1)},
 			Nodes: []hero.FlowNode{{ID: 2, Depends: []uint32{}, Prerequisites: []string{}}, {ID: 1, Depends: []uint32{}, Prerequisites: []string{}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, Options{}).settle()
 			run, err := w.run(m, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := w.RunFlow(t.Context(), m, true, run); err != nil { // the router died, and does it again
+			testkit.Must(t, err)
+			if err := w.RunFlow(t.Context(), m, true, run); err != nil { // a restarted router repeats the call
 				t.Fatal(err)
 			}
 			var g struct{ Edges [][2]uint32 }
@@ -61,19 +58,15 @@ func TestAMessageBringsTheFlowThatItHasRun(t *testing.T) {
 	}
 }
 
-// A router that died after the start must not start a flow once more that failed meanwhile.
+// A router dies after the start, and the flow fails. The next router must not start it again.
 func TestAFlowIsStartedOnceForAMessage(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(1)
 	w.flow(33, 1)
 	run, err := w.run(carrying(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	w.call("flow.cancel", dict2{"context_id": 7, "id": 33}, nil)
-	if err := w.RunFlow(t.Context(), carrying(), false, run); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, w.RunFlow(t.Context(), carrying(), false, run))
 	end, err := w.FlowEnd(t.Context(), 7, 33)
 	if err != nil || !strings.HasPrefix(end[hero.ResultError], "the flow ended in error: ") {
 		t.Errorf("%v: it runs again: %v", err, end)

@@ -1,3 +1,9 @@
+// Package coordinator serves the coordinator's methods: the objects of the Hero
+// systems, and flows of jobs, over JSON-RPC by HTTP and WebSocket.
+//
+// It promises to check every call before it writes: fields, references and permissions. A
+// refused call changes nothing, and its error.data names the field or key and what to do.
+// The coordinator itself is stateless: objects are in Redis, and flows run behind Flows.
 package coordinator
 
 import (
@@ -120,7 +126,7 @@ func (c *Coordinator) serve() error {
 // OpenRPC returns the document that rpc.discover answers.
 func (c *Coordinator) OpenRPC() any { return c.rpc.OpenRPC() }
 
-// Check tells whether Redis takes writes and Mycelium answers.
+// Check reports whether Redis takes writes and Mycelium answers.
 func (c *Coordinator) Check(ctx context.Context) error {
 	var mycelium error
 	if c.options.Mycelium != nil {

@@ -10,6 +10,7 @@ import (
 	"edda/hero"
 	"edda/hero/flow"
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
 func TestAFlowFromCreateToResult(t *testing.T) {
@@ -93,9 +94,7 @@ func TestCreateReturnsTheObjectAndAgainChangesNothing(t *testing.T) {
 func withoutTime(t *testing.T, raw json.RawMessage) string {
 	t.Helper()
 	var m map[string]any
-	if err := json.Unmarshal(raw, &m); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.Unmarshal(raw, &m))
 	delete(m, "updated_at")
 	out, _ := json.Marshal(m)
 	return string(out)

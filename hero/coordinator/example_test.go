@@ -9,9 +9,8 @@ import (
 	"edda/hero/redisdb"
 )
 
-// A coordinator over a Redis, and a client that makes an actor, its context and
-// a flow of two jobs. In the edda binary the flows run on the engine; here in
-// memory.
+// A coordinator over Redis, and a client that creates an actor, its context and a flow of two
+// jobs. Flows run in memory here, and on the engine in the edda binary.
 func ExampleNew() {
 	db, err := redisdb.Open(redisdb.Options{Addr: shared.Address()})
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 
 	"edda/hero"
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
-// TestNothingThatIsMalformedIsTaken bends each value of a valid call of each
-// method until it cannot be right: the answer is an error with a reason, and
-// Redis is as it was.
+// TestNothingThatIsMalformedIsTaken makes each value of a valid call of each method wrong, one
+// at a time. The answer is an error with a reason, and Redis does not change.
 func TestNothingThatIsMalformedIsTaken(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	id, calls := uint32(100), 0
@@ -44,7 +44,7 @@ func TestNothingThatIsMalformedIsTaken(t *testing.T) {
 	}
 }
 
-// whole is a call with every field that a client may send.
+// whole has a call of each method with every field that a client may send.
 func whole() permission {
 	return permission{"message.create", creator, func(*world, uint32) {}, func(id, caller uint32) dict2 {
 		return dict2{"context_id": 7, "message": dict2{
@@ -59,8 +59,7 @@ func whole() permission {
 	}}
 }
 
-// TestNothingThatIsHugeIsTaken has each text of the calls that have most, one
-// after the other, longer than any may be.
+// TestNothingThatIsHugeIsTaken makes each text of the largest calls too long, one at a time.
 func TestNothingThatIsHugeIsTaken(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	before := w.dump()
@@ -89,23 +88,19 @@ func TestNothingThatIsHugeIsTaken(t *testing.T) {
 	}
 }
 
-// short is a value for a message of the test.
+// short formats a value for a message of the test.
 func short(v any) string {
 	raw, _ := json.Marshal(v)
 	return string(raw[:min(len(raw), 300)])
 }
 
-// bend returns the parameters with one value after the other made wrong.
+// bend returns copies of the parameters, each with one wrong value.
 func bend(t *testing.T, params dict2) []any {
 	t.Helper()
 	raw, err := json.Marshal(params)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var v map[string]any
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.Unmarshal(raw, &v))
 	return bentOf(v, true)
 }
 
@@ -158,8 +153,8 @@ func bentObject(v map[string]any, top bool) []any {
 	return out
 }
 
-// TestEachRefusalSaysWhatToDo has the mistakes that people make, each with the
-// code, the field or key, and the words that help.
+// TestEachRefusalSaysWhatToDo makes common mistakes, and checks the code, the field or key,
+// and the advice of each error.
 func TestEachRefusalSaysWhatToDo(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
@@ -282,14 +277,11 @@ func TestACycleOverJobsIsPrinted(t *testing.T) {
 	}
 }
 
-// TestABrokenHashIsNeverOverwritten: what another program keeps under a key of
-// ours stays, and whoever meets it is told which field of which key.
+// A broken hash under one of Edda's keys stays, and the error names its key and field.
 func TestABrokenHashIsNeverOverwritten(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	c, err := w.db.Client(7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c.HSet(t.Context(), "job:1:5", "id", "5", "caller_id", "1", "timeout", "soon")
 	c.HSet(t.Context(), "flow:5", "jobs_done", "12")
 	c.Set(t.Context(), "runner:5", "text", 0)
@@ -318,4 +310,27 @@ func TestABrokenHashIsNeverOverwritten(t *testing.T) {
 	if j := (hero.Job{CallerID: 1, ID: 5}); j.Key() != "job:1:5" {
 		t.Fatal("keys have changed")
 	}
+}
+
+func TestAMessageCannotClaimToComeFromElsewhere(t *testing.T) {
+	w := newWorld(t, Options{}).settle()
+	w.call("message.create", dict2{"context_id": 7, "message": dict2{"id": 5, "caller_id": admin, "message_type": "chat", "origin": "8/job:12:2001", "via": "mycelium://x"}}, nil)
+	m, err := w.db.Message(t.Context(), 7, admin, 5)
+	if err != nil || m.Origin != "" || m.Via != "" {
+		t.Fatalf("origin %q, via %q, %v", m.Origin, m.Via, err)
+	}
+}
+
+func TestAMessageForAContextWhereTheCallerHasNoRight(t *testing.T) {
+	w := newWorld(t, Options{}).settle()
+	w.call("context.create", dict2{"context": dict2{"id": 8, "admins": []int{other}}}, nil)
+	w.call("context.create", dict2{"context": dict2{"id": 9, "admins": []int{other}, "readers": []int{admin}}}, nil)
+	to := func(id, context int, kind string) dict2 {
+		return dict2{"context_id": 7, "message": dict2{"id": id, "caller_id": admin, "message_type": kind, "target_context": context,
+			"job": []dict2{{"id": id, "script": "x", "script_type": "python"}}}}
+	}
+	w.refused(jsonrpc.PermissionDenied, "message.create", to(1, 8, "chat"))
+	w.refused(jsonrpc.PermissionDenied, "message.create", to(2, 9, "job"))
+	w.call("message.create", to(3, 9, "chat"), nil)
+	w.call("message.create", to(4, 7, "job"), nil)
 }

@@ -140,7 +140,7 @@ func CheckJob(field string, j hero.Job) error {
 	return err
 }
 
-// sameJob tells whether two jobs have the same definition.
+// sameJob reports whether two jobs have the same definition.
 func sameJob(a, b hero.Job) bool {
 	return a.Script == b.Script && a.ScriptType == b.ScriptType && a.Executor == b.Executor && a.Timeout == b.Timeout && a.QueueTimeout == b.QueueTimeout && a.Priority == b.Priority && a.Retries == b.Retries &&
 		maps.Equal(ownEnv(a), ownEnv(b)) && slices.Equal(a.Prerequisites, b.Prerequisites) && slices.Equal(a.Dependends, b.Dependends) &&

@@ -23,11 +23,12 @@ import (
 	"edda/hero/flow"
 	"edda/hero/jsonrpc"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
-// shared is the Redis of the tests that do not harm it; each begins with an
-// empty one.
+// shared is the Redis of the tests that do not stop it. Each test empties it first.
 var shared *realservers.Server
 
 func TestMain(m *testing.M) {
@@ -60,18 +61,10 @@ func newWorld(t *testing.T, o Options) *world {
 
 func worldOn(t *testing.T, redis *realservers.Server, o Options) *world {
 	t.Helper()
-	db, err := redisdb.Open(redisdb.Options{Addr: redis.Address()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := redisdbtest.Open(t, redisdb.Options{Addr: redis.Address()})
 	raw, err := db.Client(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, raw.FlushAll(t.Context()).Err())
 	w := &world{t: t, flows: newFakeFlows(db)}
 	if w.Coordinator, err = New(db, w.flows, o); err != nil {
 		t.Fatal(err)
@@ -84,7 +77,7 @@ func worldOn(t *testing.T, redis *realservers.Server, o Options) *world {
 
 type dict2 = map[string]any
 
-// call calls and must succeed.
+// call makes a call that must succeed.
 func (w *world) call(method string, params, result any) {
 	w.t.Helper()
 	var raw json.RawMessage
@@ -104,7 +97,7 @@ func (w *world) call(method string, params, result any) {
 
 var nulls = regexp.MustCompile(`(^|[:,[])null($|[],}])`)
 
-// refused calls and must be refused with the code; it returns what was said.
+// refused makes a call that must fail with the code, and returns the detail.
 func (w *world) refused(code int, method string, params any) Detail {
 	w.t.Helper()
 	err := w.http1.Call(w.t.Context(), method, params, nil)
@@ -115,7 +108,7 @@ func (w *world) refused(code int, method string, params any) Detail {
 	return detailOf(w.t, e)
 }
 
-// detailOf reads error.data, which always says why.
+// detailOf reads error.data, which always has a reason.
 func detailOf(t *testing.T, e *jsonrpc.Error) Detail {
 	t.Helper()
 	if text, ok := e.Data.(string); ok && text != "" {
@@ -141,27 +134,21 @@ func asList(v any) []any {
 	return l
 }
 
-// dump is everything in Redis, in a form that can be compared.
+// dump returns the contents of Redis in a form that can be compared.
 func (w *world) dump() string {
 	w.t.Helper()
 	var out []string
 	for database := range uint32(16) {
 		c, err := w.db.Client(database)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		testkit.Must(w.t, err)
 		keys, err := c.Keys(w.t.Context(), "*").Result()
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		testkit.Must(w.t, err)
 		for _, key := range keys {
 			if key == "edda:changes" {
-				continue // only counts what is created elsewhere, too
+				continue // a counter that creations elsewhere change, too
 			}
 			value, err := c.Dump(w.t.Context(), key).Result()
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			testkit.Must(w.t, err)
 			out = append(out, fmt.Sprintf("%d %s %q", database, key, value))
 		}
 	}
@@ -171,7 +158,7 @@ func (w *world) dump() string {
 
 // The actors of the tests' context, 7.
 const (
-	admin    = 1 // of the context, and the creator of what is in it
+	admin    = 1 // of the context, and the creator of its objects
 	other    = 2 // another admin
 	executor = 3
 	reader   = 4
@@ -204,13 +191,13 @@ func (w *world) flow(id uint32, jobs ...uint32) {
 // status in Redis as the projection does.
 type fakeFlows struct {
 	db      *redisdb.DB
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	states  map[[2]uint32]flow.State
 	reports []hero.Report
-	fail    error         // what every call answers
-	quiet   bool          // Redis is not told
-	later   int           // Redis is told once the state was read so often, where quiet
-	left    time.Duration // that the last start had
+	fail    error         // the answer to every call
+	quiet   bool          // Redis is not updated
+	later   int           // if quiet: reads of the state before Redis is updated
+	left    time.Duration // of the last start's deadline
 }
 
 func newFakeFlows(db *redisdb.DB) *fakeFlows {
@@ -258,8 +245,7 @@ func (f *fakeFlows) put(ctx context.Context, at [2]uint32, s flow.State) error {
 	return f.db.PutFlow(ctx, stored)
 }
 
-// dispatched marks the jobs of dispatched nodes with their flow, as whoever
-// dispatches them does.
+// dispatched marks the jobs of dispatched nodes with their flow, as a dispatch does.
 func (f *fakeFlows) dispatched(ctx context.Context, s flow.State) error {
 	for i, n := range s.Definition.Nodes {
 		if s.Nodes[i].Status != hero.NodeDispatched {
@@ -339,9 +325,7 @@ func (f *fakeFlows) finish(t *testing.T, id uint32, result map[string]string) {
 			moved = true
 			node := s.Definition.Nodes[i].ID
 			r := hero.Report{ID: fmt.Sprintf("fake/%d/%d", id, node), ContextID: 7, FlowID: id, Node: node, Status: hero.NodeCompleted, Result: maps.Clone(result)}
-			if err := f.Report(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, f.Report(t.Context(), r))
 		}
 		if !moved {
 			t.Fatalf("flow %d does not advance: %+v", id, s.Nodes)
@@ -357,13 +341,11 @@ func serveHTTP(t *testing.T, c *Coordinator) string {
 	return s.URL
 }
 
-// counted1 is the sum of a counter's values for a method.
+// counted1 sums a counter's values for a method.
 func counted1(t *testing.T, reg *prometheus.Registry, name, method string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	sum := 0.0
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

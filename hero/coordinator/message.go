@@ -128,7 +128,7 @@ func checkEnvelope(m hero.Message) error {
 	)
 }
 
-// sameMessage tells whether two messages have the same content, whatever became of the
+// sameMessage reports whether two messages have the same content, whatever became of the
 // stored one.
 func sameMessage(stored, m hero.Message) bool {
 	if len(stored.Job) != len(m.Job) || stored.Message != m.Message || stored.MessageType != m.MessageType || stored.MessageFormat != m.MessageFormat ||

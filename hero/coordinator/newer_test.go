@@ -9,10 +9,11 @@ import (
 
 	"edda/hero"
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
-// Fields of the newer documents are understood, by calls and in hashes, and what is not
-// understood is refused by its name: nothing is dropped.
+// Calls and hashes accept the fields of the newer documents. An unknown field is refused by
+// its name, and none is dropped.
 func TestFieldsOfTheNewerDocumentsAreDropped(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	for i, job := range []dict2{
@@ -55,9 +56,7 @@ func TestFieldsOfTheNewerDocumentsAreDropped(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	c, err := w.db.Client(7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c.HSet(t.Context(), "job:1:40", "id", "40", "caller_id", "1", "payload", "x", "executor", "python", "depends", "[1]")
 	c.HSet(t.Context(), "job:1:41", "id", "41", "caller_id", "1", "script", "x", "payload", "y")
 	var got hero.Job
@@ -70,8 +69,8 @@ func TestFieldsOfTheNewerDocumentsAreDropped(t *testing.T) {
 	}
 }
 
-// A field that nobody understands is named, in every object; it was dropped without a word. What stands
-// beside an object that is sent without its wrapper is the call's.
+// An unknown field of any object is refused by name; it was dropped silently. Fields beside an
+// object without its wrapper belong to the call.
 func TestAnUnknownFieldIsDroppedSilently(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(1)
@@ -96,7 +95,7 @@ func TestAnUnknownFieldIsDroppedSilently(t *testing.T) {
 				}
 			}
 			delete(object, unknown)
-			object["colour"] = nil // says nothing
+			object["colour"] = nil // null counts as absent
 			delete(bare, unknown)
 			w.call(method, wrapped, nil)
 			w.call(method, bare, nil)
@@ -115,7 +114,7 @@ func TestAnUnknownFieldIsDroppedSilently(t *testing.T) {
 	w.call("runner.create", dict2{"context_id": 7, "actor_id": admin, "runner": dict2{"id": 20, "local": true, "runner_type": "v"}}, nil)
 }
 
-// What clients of other libraries send and mean without a doubt was refused.
+// Unambiguous parameters of other client libraries were refused.
 func TestWhatOtherClientsSendIsRefused(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	for name, call := range map[string]struct {

@@ -5,10 +5,17 @@ import (
 	"slices"
 	"testing"
 
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
-// documented are the methods of the documents; lists and deletes are ours.
+// documented lists the methods of the documents. Edda adds the lists and deletes.
 func documented() []string {
 	return []string{
 		"actor.create", "actor.load", "actor.list", "actor.delete", "context.create", "context.load", "context.list", "context.delete",
@@ -66,47 +73,20 @@ func TestEveryMethodIsInTheDocument(t *testing.T) {
 		if p["actor_id"].Maximum != "4294967295" {
 			t.Errorf("%s: actor_id is %+v", m.Name, p["actor_id"])
 		}
+		if s := m.Params[0].Schema; m.Name == "job.create" && (!slices.Equal(s.Required, []string{"context_id"}) || p["job"].Properties["script_type"] == nil) {
+			t.Errorf("job.create takes %+v", s)
+		}
 	}
 	slices.Sort(found)
 	if want := slices.Sorted(slices.Values(documented())); !slices.Equal(found, want) {
 		t.Errorf("described are %v, want %v", found, want)
-	}
-	i := slices.IndexFunc(d.Methods, func(m struct {
-		Name, Summary string
-		Params        []struct {
-			Name   string
-			Schema struct {
-				Type       string
-				Properties map[string]struct {
-					Type       string
-					Maximum    json.Number
-					Properties map[string]any
-				}
-				Required []string
-			}
-		}
-		Result struct {
-			Schema struct {
-				Type       string
-				Properties map[string]any
-			}
-		}
-		Errors []struct{ Code int }
-	}) bool {
-		return m.Name == "job.create"
-	})
-	job := d.Methods[i].Params[0].Schema
-	if !slices.Equal(job.Required, []string{"context_id"}) || job.Properties["job"].Properties["script_type"] == nil {
-		t.Errorf("job.create takes %+v", job)
 	}
 }
 
 // Generators of clients look for both.
 func TestTheDocumentHasNeitherServersNorComponents(t *testing.T) {
 	w := newWorld(t, Options{HTTPAddr: "127.0.0.1:0", WSAddr: "127.0.0.1:0"})
-	if err := w.Listen(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, w.Listen())
 	t.Cleanup(func() {
 		_ = w.Coordinator.http.Close()
 		_ = w.Coordinator.ws.Close()
@@ -135,5 +115,34 @@ func TestTheDocumentHasNeitherServersNorComponents(t *testing.T) {
 	}
 	if d.Components.Errors["DAGError"].Code != jsonrpc.DagError || d.Components.Errors["NotFound"].Code != jsonrpc.NotFound {
 		t.Errorf("errors are %v", d.Components.Errors)
+	}
+}
+
+// TestTheSessionOfTheDocsRuns runs the shell session of docs/HERO.md unchanged.
+func TestTheSessionOfTheDocsRuns(t *testing.T) {
+	page, err := os.ReadFile("../../docs/HERO.md")
+	testkit.Must(t, err)
+	_, rest, found := strings.Cut(string(page), "### A session with curl")
+	_, rest, opened := strings.Cut(rest, "```sh\n")
+	script, _, closed := strings.Cut(rest, "```")
+	if !found || !opened || !closed {
+		t.Fatal("docs/HERO.md has no session")
+	}
+	w := newWorld(t, Options{})
+	c := running(t, w, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "sh", "-eu", "-c", script)
+	shell.Env = append(os.Environ(), "COORDINATOR_URL=http://"+c.HTTPAddr())
+	out, err := shell.CombinedOutput()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if err != nil || len(lines) != strings.Count(script, "\ncall ") || strings.Contains(string(out), `"error":{`) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	last := lines[len(lines)-1]
+	for _, want := range []string{`"status":"finished"`, `"result":{"2001.sum":"40","2002.sum":"42"}`} {
+		if !strings.Contains(last, want) {
+			t.Errorf("the session ends with %s, want %s", last, want)
+		}
 	}
 }

@@ -14,9 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
-// The rows of the table in docs/HERO.md: who may do what in a context.
+// The rows of the table of rights in docs/HERO.md.
 const (
 	admins    = "admins"
 	executors = "executors, admins"
@@ -27,8 +28,8 @@ const (
 	shown     = "anybody, who sees what it may read"
 )
 
-// permission is one row: a method, who may call it, and a call of it about
-// objects that prepare made, whose ids begin at id.
+// permission is one row: a method, the roles that may call it, and a call about objects that
+// prepare made, whose ids begin at id.
 type permission struct {
 	method  string
 	who     string
@@ -105,10 +106,10 @@ func permissions() []permission {
 	}
 }
 
-// contextOf is the context that a row has for itself, of the 15 that there are.
+// contextOf returns the context of a row, one of the 15 in Redis.
 func contextOf(id uint32) uint32 { return 8 + id%7 }
 
-// may tells whether the actor is among who may.
+// may reports whether the actor has one of the roles.
 func (p permission) may(actor uint32) bool {
 	if p.who == anybody || p.who == shown || actor == admin || actor == other {
 		return p.who != itself
@@ -122,8 +123,8 @@ func (p permission) may(actor uint32) bool {
 	return p.who == itself
 }
 
-// TestRightsOfEachRole goes through the whole table: every method, every actor, by
-// a parameter and by a token. Who may not changes nothing.
+// TestRightsOfEachRole checks the whole table: every method and actor, with a parameter and
+// with a token. A refused call changes nothing.
 func TestRightsOfEachRole(t *testing.T) {
 	for _, mode := range []string{"actor_id", "token"} {
 		t.Run(mode, func(t *testing.T) {
@@ -152,11 +153,11 @@ func (w *world) asSaid(ctx context.Context, actor uint32, method string, params 
 	return w.http1.Call(ctx, method, params, nil)
 }
 
-// tokenOf is an actor's token.
+// tokenOf returns an actor's token.
 func tokenOf(actor uint32) string { return fmt.Sprintf("token-of-the-actor-%d", actor) }
 
-// withTokens puts a coordinator with tokens over the same Redis and flows; every
-// other one it knows by its hash alone.
+// withTokens makes a coordinator with tokens over the same Redis and flows. It has every
+// second token as a hash.
 func (w *world) withTokens() caller {
 	given, hashes := map[string]uint32{}, map[[sha256.Size]byte]uint32{}
 	for actor := uint32(admin); actor <= stranger; actor++ {
@@ -167,9 +168,7 @@ func (w *world) withTokens() caller {
 		}
 	}
 	c, err := New(w.db, w.flows, Options{Tokens: given, Hashes: hashes})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.Must(w.t, err)
 	url := serveHTTP(w.t, c)
 	return func(ctx context.Context, actor uint32, method string, params dict2) error {
 		return jsonrpc.NewClient(url, jsonrpc.ClientOptions{Token: tokenOf(actor)}).Call(ctx, method, params, nil)
@@ -199,13 +198,10 @@ func (w *world) permitted(p permission, id, actor uint32, call caller) {
 	}
 }
 
-// TestTheTableOfRightsIsWritten keeps docs/HERO.md as the code is: every method
-// with who may call it.
+// TestTheTableOfRightsIsWritten compares the table in docs/HERO.md with the code.
 func TestTheTableOfRightsIsWritten(t *testing.T) {
 	page, err := os.ReadFile("../../docs/HERO.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var listed []string
 	for _, p := range permissions() {
 		listed = append(listed, p.method)
@@ -265,9 +261,7 @@ func TestWithoutATokenNothingIsDone(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	w := newWorld(t, Options{}).settle()
 	c, err := New(w.db, w.flows, Options{Tokens: map[string]uint32{tokenOf(admin): admin}, Metrics: reg})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	url := serveHTTP(t, c)
 	for _, token := range []string{"", "token-of-the-actor-2", tokenOf(admin) + "x"} {
 		err := jsonrpc.NewClient(url, jsonrpc.ClientOptions{Token: token}).Call(t.Context(), "actor.list", nil, nil)
@@ -276,7 +270,7 @@ func TestWithoutATokenNothingIsDone(t *testing.T) {
 			t.Errorf("token %q: %v", token, err)
 		}
 	}
-	if n := counted1(t, reg, "edda_hero_denied_total", "unknown"); n != 3 { // nobody read what was called
+	if n := counted1(t, reg, "edda_hero_denied_total", "unknown"); n != 3 { // refused before the method was read
 		t.Errorf("denied calls counted: %v", n)
 	}
 	if _, err := New(w.db, w.flows, Options{Tokens: map[string]uint32{"short": 1}}); err == nil || strings.Contains(err.Error(), "short") {

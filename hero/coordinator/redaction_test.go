@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
 func TestMereReadersDoNotSeeSecretVariables(t *testing.T) {
@@ -30,9 +31,7 @@ func TestMereReadersDoNotSeeSecretVariables(t *testing.T) {
 	see := func(o Options, token string, actor uint32) map[string]string {
 		t.Helper()
 		c, err := New(w.db, w.flows, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		client, out := jsonrpc.NewClient(serveHTTP(t, c), jsonrpc.ClientOptions{Token: token}), map[string]string{}
 		for _, call := range calls {
 			params := dict2{}
@@ -43,9 +42,7 @@ func TestMereReadersDoNotSeeSecretVariables(t *testing.T) {
 				params["actor_id"] = actor
 			}
 			var raw json.RawMessage
-			if err := client.Call(t.Context(), call.method, params, &raw); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, client.Call(t.Context(), call.method, params, &raw))
 			out[call.method] = string(raw)
 		}
 		return out

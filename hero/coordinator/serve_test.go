@@ -16,20 +16,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/prometheus/common/expfmt"
 
+	"os/exec"
+
+	"edda/hero"
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
-// running is a coordinator that listens on free ports until the test ends.
+// running runs a coordinator on free ports until the test ends.
 func running(t *testing.T, w *world, o Options) *Coordinator {
 	t.Helper()
 	o.HTTPAddr, o.WSAddr = "127.0.0.1:0", "127.0.0.1:0"
 	c, err := New(w.db, w.flows, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Listen(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, c.Listen())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
@@ -49,9 +49,7 @@ func TestBothAddressesServeAllMethods(t *testing.T) {
 		t.Error(err)
 	}
 	socket, err := jsonrpc.Dial(t.Context(), "ws://"+c.WSAddr(), jsonrpc.ClientOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer socket.Close()
 	if err := socket.Call(t.Context(), "context.load", dict2{"id": 7}, nil); err != nil {
 		t.Error(err)
@@ -65,19 +63,13 @@ func TestBothAddressesServeAllMethods(t *testing.T) {
 func TestAStopEndsWebSocketsAndFreesThePorts(t *testing.T) {
 	w := newWorld(t, Options{})
 	c, err := New(w.db, w.flows, Options{HTTPAddr: "127.0.0.1:0", WSAddr: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Listen(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, c.Listen())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
 	socket, _, err := websocket.Dial(t.Context(), "ws://"+c.WSAddr(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	cancel()
 	soon, done := context.WithTimeout(t.Context(), 20*time.Second)
 	defer done()
@@ -99,15 +91,11 @@ func TestAStopEndsWebSocketsAndFreesThePorts(t *testing.T) {
 
 func TestAPortThatIsTakenIsSaidBeforeAnythingStarts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer l.Close()
 	w := newWorld(t, Options{})
 	c, err := New(w.db, w.flows, Options{HTTPAddr: "127.0.0.1:0", WSAddr: l.Addr().String()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "listen on "+l.Addr().String()) {
 		t.Errorf("got %v", err)
 	}
@@ -131,8 +119,7 @@ func TestWithoutTokensOnlyThisMachineIsServed(t *testing.T) {
 	}
 }
 
-// TestPagesOfOthersAreRefused: a page in the browser of whoever runs the
-// coordinator could else call it.
+// Otherwise any web page in a browser on the coordinator's machine could call it.
 func TestPagesOfOthersAreRefused(t *testing.T) {
 	w := newWorld(t, Options{})
 	for _, c := range []struct {
@@ -176,15 +163,13 @@ func TestCallsAreCounted(t *testing.T) {
 	w := newWorld(t, Options{Metrics: reg}).settle()
 	w.refused(jsonrpc.PermissionDenied, "context.load", dict2{"id": 7, "actor_id": stranger})
 	w.refused(jsonrpc.MethodNotFound, "no.such.method", nil)
-	for _, script := range []string{"1", "1", "2"} { // created, said again, changed
+	for _, script := range []string{"1", "1", "2"} { // created, repeated, changed
 		w.call("job.create", dict2{"context_id": 7, "job": dict2{"id": 9, "caller_id": admin, "script": script, "script_type": "Python"}}, nil)
 	}
 	w.refused(jsonrpc.InvalidParams, "job.create", dict2{"context_id": 7, "job": dict2{"id": 8, "caller_id": admin, "script": "x", "script_type": "cobol"}})
 	w.meter.created("cobol")
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var text strings.Builder
 	for _, f := range families {
 		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
@@ -225,18 +210,35 @@ func TestTheEnvelopeIsAsDocumented(t *testing.T) {
 		{http.MethodPost, "application/json", "{", http.StatusOK},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), c.method, w.http.URL, strings.NewReader(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		r.Header.Set("Content-Type", c.kind)
 		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		text, _ := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
 		if answer.StatusCode != c.status {
 			t.Errorf("%s %s: %d %s", c.method, c.kind, answer.StatusCode, text)
+		}
+	}
+}
+
+// TestAClientWrittenFromTheDocuments runs a session of a foreign client, over HTTP and
+// WebSocket, in every shape of parameters.
+func TestAClientWrittenFromTheDocuments(t *testing.T) {
+	w := newWorld(t, Options{})
+	c := running(t, w, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "python3", "testdata/session.py", "http://"+c.HTTPAddr(), c.WSAddr()).CombinedOutput()
+	if err != nil || string(out) != "ok\n" {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, context := range []uint32{2, 3} {
+		raw, err := w.db.Client(context)
+		testkit.Must(t, err)
+		// Each message was created eight times and deleted. Its key was pushed once.
+		if keys := raw.LRange(t.Context(), hero.MsgOut, 0, -1).Val(); len(keys) != 1 || keys[0] != "message:41:101" {
+			t.Errorf("msg_out of context %d holds %v", context, keys)
 		}
 	}
 }

@@ -8,23 +8,23 @@ import (
 	"edda/hero/jsonrpc"
 )
 
-// behind has Redis show what a flow dispatched only after some looks at the flow's state, as
-// the outbox does that is behind.
+// behind delays the dispatches of flows in Redis by some reads of the flow's state, like a
+// slow outbox.
 func (w *world) behind(looks int) {
 	w.flows.mu.Lock()
 	defer w.flows.mu.Unlock()
 	w.flows.quiet, w.flows.later = true, looks
 }
 
-// projected tells Redis at once again.
+// projected updates Redis at once again.
 func (w *world) projected() {
 	w.flows.mu.Lock()
 	defer w.flows.mu.Unlock()
 	w.flows.quiet, w.flows.later = false, 0
 }
 
-// flow.prerequisite_met had answered which jobs are ready, and job.update of one of them was refused,
-// because it still waited as Redis had it; or it was taken, and the flow never heard of it.
+// flow.prerequisite_met answered with a ready job, and a job.update of it was refused, because
+// in Redis the job still waited; or it was accepted, and the flow did not get it.
 func TestAnUpdateRightAfterThePrerequisiteWasMetIsRefused(t *testing.T) {
 	for _, status := range []hero.JobStatus{hero.JobFinished, hero.JobError, hero.JobStarted} {
 		t.Run(string(status), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestAnUpdateRightAfterThePrerequisiteWasMetIsRefused(t *testing.T) {
 	}
 }
 
-// The same right after the start: what an executor said then was dispatched over.
+// The same right after the start: the dispatch overwrote the update of an executor.
 func TestAnUpdateRightAfterTheStartIsLost(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(1)
@@ -67,7 +67,7 @@ func TestAnUpdateRightAfterTheStartIsLost(t *testing.T) {
 	}
 }
 
-// And right after an attempt that failed: the next one is dispatched in a moment.
+// The same right after a failed attempt, before the next one is dispatched.
 func TestAnUpdateOfTheNextAttemptIsRefused(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(1)
@@ -75,20 +75,20 @@ func TestAnUpdateOfTheNextAttemptIsRefused(t *testing.T) {
 	w.call("flow.start", dict2{"context_id": 7, "id": 33}, nil)
 	w.call("job.update", dict2{"context_id": 7, "caller_id": admin, "id": 1, "status": "error"}, nil)
 	w.behind(9)
-	w.call("flow.start", dict2{"context_id": 7, "id": 33}, nil) // where it failed
+	w.call("flow.start", dict2{"context_id": 7, "id": 33}, nil) // goes on after the failure
 	w.call("job.update", dict2{"context_id": 7, "caller_id": admin, "id": 1, "status": "finished"}, nil)
 	if n := len(w.flows.reports); n != 2 || w.flows.reports[1].Status != hero.NodeCompleted {
 		t.Errorf("the flow was told %+v", w.flows.reports)
 	}
 }
 
-// A projection that does not come is said as what it is, and the update is not lost without a word.
+// The error names a missing projection, so the update is not lost silently.
 func TestAnUpdateOfAJobThatIsNotShownInTimeSaysSo(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(1)
 	w.flow(33, 1)
 	w.behind(1 << 30)
-	w.call("flow.start", dict2{"context_id": 7, "id": 33}, nil) // it answers nevertheless
+	w.call("flow.start", dict2{"context_id": 7, "id": 33}, nil) // answers nevertheless
 	if _, _, err := w.db.MoveJob(t.Context(), 7, admin, 1, hero.JobWaiting, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestAnUpdateOfAJobThatIsNotShownInTimeSaysSo(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	w.projected()
-	// A job that waits in no flow is as before.
+	// A waiting job outside of a flow is not affected.
 	w.job(5)
 	if _, _, err := w.db.MoveJob(t.Context(), 7, admin, 5, hero.JobWaiting, nil); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestAnUpdateOfAJobThatIsNotShownInTimeSaysSo(t *testing.T) {
 	}
 }
 
-// A job that failed in one flow is another's now.
+// A job failed in one flow, and belongs to another now.
 func TestAnUpdateOfAJobThatAnotherFlowDispatchedIsRefused(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(1)

@@ -10,48 +10,35 @@ import (
 	"time"
 
 	"edda/hero/jsonrpc"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
-// TestARedisThatIsAwayIsSaidAndComesBack has a Redis that is killed, restarted,
-// made read-only and full: each call says so, and the coordinator goes on by
-// itself when it is over.
+// Redis is killed, restarted, made read-only and filled. Each call returns the reason, and the
+// coordinator recovers without a restart.
 func TestARedisThatIsAwayIsSaidAndComesBack(t *testing.T) {
-	redis, err := realservers.Redis(realservers.RedisOptions{AppendOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = redis.Stop() })
+	redis := redisdbtest.Start(t, realservers.RedisOptions{AppendOnly: true})
 	w := worldOn(t, redis, Options{}).settle()
 	w.job(10)
 	w.flow(1, 10)
 	w.healthy()
 
-	if err := redis.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, redis.Kill())
 	w.trouble("check that Redis runs", everyKind())
-	if err := redis.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, redis.Restart())
 	w.recovers()
 
 	raw, err := w.db.Client(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Do(t.Context(), "REPLICAOF", "127.0.0.1", closedPort(t)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, raw.Do(t.Context(), "REPLICAOF", "127.0.0.1", closedPort(t)).Err())
 	w.trouble("replica", writes())
 	w.call("job.load", dict2{"context_id": 7, "caller_id": 1, "id": 10}, nil) // reading goes on
-	if err := raw.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, raw.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 	w.recovers()
 
 	raw.ConfigSet(t.Context(), "maxmemory", "1")
-	w.trouble("maxmemory", writes()[:1]) // a write that first frees something, Redis lets pass
+	w.trouble("maxmemory", writes()[:1]) // Redis accepts a write that frees memory first
 	raw.ConfigSet(t.Context(), "maxmemory", "0")
 	w.recovers()
 }
@@ -61,7 +48,7 @@ type storageCall struct {
 	params dict2
 }
 
-// writes are calls that write to Redis.
+// writes lists calls that write to Redis.
 func writes() []storageCall {
 	return []storageCall{
 		{"actor.create", dict2{"actor": dict2{"id": 6, "pubkey": "aa"}}},
@@ -74,12 +61,12 @@ func writes() []storageCall {
 	}
 }
 
-// everyKind are calls that need Redis.
+// everyKind lists calls that need Redis.
 func everyKind() []storageCall {
 	return append(writes(), storageCall{"flow.start", dict2{"context_id": 7, "id": 1}}, storageCall{"job.list", dict2{"context_id": 7}}, storageCall{"context.list", dict2{}})
 }
 
-// trouble makes calls that all fail with what is wrong with Redis.
+// trouble makes calls that must all fail with the reason.
 func (w *world) trouble(says string, calls []storageCall) {
 	w.t.Helper()
 	var made sync.WaitGroup
@@ -106,8 +93,8 @@ func (w *world) healthy() {
 	}
 }
 
-// recovers waits until calls are answered again, and looks that nothing was
-// lost or half done.
+// recovers waits until calls succeed again, and checks that no object was lost or half
+// written.
 func (w *world) recovers() {
 	w.t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -122,17 +109,13 @@ func (w *world) recovers() {
 	w.refused(jsonrpc.NotFound, "runner.load", dict2{"context_id": 7, "id": 6})
 }
 
-// closedPort is one that nobody listens on.
+// closedPort returns a port without a listener.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, l.Close())
 	return port
 }
 

@@ -5,20 +5,16 @@ import (
 	"testing"
 
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
-// One hash that cannot be read is in its list with its ids and the reason, and hides none
-// of the others.
+// A list shows an unreadable hash with its ids and the reason, and hides no other object.
 func TestOneUnreadableHashBlocksNoList(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	c, err := w.db.Client(7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	global, err := w.db.Client(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	w.job(4)
 	w.job(6)
 	c.HSet(t.Context(), "job:1:5", "id", "5", "caller_id", "1", "timeout", "soon")
@@ -46,12 +42,10 @@ func TestOneUnreadableHashBlocksNoList(t *testing.T) {
 			t.Errorf("%s (%s): %+v", method, why, got)
 		}
 	}
-	// A context whose lists cannot be read is shown to whoever may see all, and to
-	// nobody whose right hangs on them.
+	// An unreadable context is listed for a caller with all rights, and for no caller whose
+	// right depends on its lists.
 	eight, err := w.db.Client(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	eight.HSet(t.Context(), "context:8", "id", "8", "admins", "everybody")
 	for caller, want := range map[uint32]int{0: 2, 1: 1} {
 		var contexts []hero.Context
@@ -62,7 +56,7 @@ func TestOneUnreadableHashBlocksNoList(t *testing.T) {
 	}
 }
 
-// Times are the server's: created_at of a client is left alone.
+// The server sets the times, and ignores a client's created_at.
 func TestACreateKeepsTheClientsCreatedAt(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	for method, params := range map[string]dict2{

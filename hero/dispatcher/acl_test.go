@@ -12,16 +12,17 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
-// The rules of docs/HERO.md are enough for a client and a worker, and for no more.
+// The Redis rights in docs/HERO.md are enough for a client and a worker, and grant no other
+// key.
 func TestTheDocumentedRightsSuffice(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/HERO.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var users []string
 	for _, line := range regexp.MustCompile(`(?m)^user (edda-dispatcher-.*)$`).FindAllStringSubmatch(string(page), -1) {
 		users = append(users, line[1])
@@ -29,7 +30,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	if len(users) != 2 {
 		t.Fatalf("docs/HERO.md has the users %q", users)
 	}
-	b := benchOn(t, startRedis(t, realservers.RedisOptions{Users: users}), Options{})
+	b := benchOn(t, redisdbtest.Start(t, realservers.RedisOptions{Users: users}), Options{})
 	as := func(role string) *redis.Client {
 		o := options(b.server.Address())
 		o.Username, o.Password = "edda-dispatcher-"+role, "PASSWORD"
@@ -68,9 +69,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	}
 	for _, role := range []*bench{b, &worker} {
 		c, err := New(role.db, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, err := c.Sweep(b.ctx); err != nil {
 			t.Error(err)
 		}

@@ -22,21 +22,21 @@ import (
 var (
 	ErrNotFound = errors.New("there is no such job")
 	ErrExists   = errors.New("there is a job with this id already")
-	// ErrEnded refuses to stop or requeue what has its result.
+	// ErrEnded refuses to stop or requeue a job that has a result.
 	ErrEnded = errors.New("the job has ended")
-	// ErrRunning refuses to requeue what a living worker runs.
+	// ErrRunning refuses to requeue a job that a live worker runs.
 	ErrRunning = errors.New("the job is running")
 )
 
 // Options of a Client. The zero value speaks the documented protocol.
 type Options struct {
 	Scheme  Scheme
-	Order   Order  // the workers' order; it decides where a sweep puts jobs back
-	LogDir  string // where workers write logs; Logs refuses without one
+	Order   Order  // of the workers: the end of the queue to which a sweep returns jobs
+	LogDir  string // the workers' folder of logs; Logs fails without one
 	Metrics prometheus.Registerer
 }
 
-// Client creates jobs and follows them. It may be used by many goroutines.
+// Client creates jobs and follows them. Its methods may be called concurrently.
 type Client struct {
 	conn
 	logs    logFolder
@@ -90,8 +90,8 @@ func (c *Client) prepared(j Job) (Job, error) {
 	return j, c.logs.check(j.LogPath)
 }
 
-// Create stores a job, which is not run until it is submitted. Without an id it
-// gets a UUID. A job whose dependencies lead back to itself is refused.
+// Create stores a job, which does not run before Submit. A job without an id gets a UUID. A
+// job that depends on itself, through any number of others, is a CycleError.
 func (c *Client) Create(ctx context.Context, j Job) (Job, error) {
 	j, err := c.prepared(j)
 	if err != nil {
@@ -195,11 +195,7 @@ func (c *Client) Submit(ctx context.Context, id string) (Submitted, error) {
 
 // place runs a script that queues a job, and reads the script's answer.
 func (c *Client) place(ctx context.Context, s *redis.Script, doing string, j Job) (Submitted, error) {
-	args := []any{j.ID}
-	for _, dep := range j.Waits() {
-		args = append(args, dep)
-	}
-	answer, err := c.run(ctx, s, args...).StringSlice()
+	answer, err := c.run(ctx, s, with(j.Waits(), j.ID)...).StringSlice()
 	if err != nil {
 		return "", trouble(doing+" job "+j.ID, err)
 	}
@@ -264,8 +260,8 @@ const (
 	StopDone  Stopped = "stopped" // the job waited for other jobs and has ended
 )
 
-// Stop asks the job's worker to stop it: before it starts it ends as error
-// "stopped", while it runs as "stopped_by_request".
+// Stop asks the job's worker to stop the job. It ends in error, with "stopped" if it had not
+// begun and with "stopped_by_request" if it ran.
 func (c *Client) Stop(ctx context.Context, id string) (Stopped, error) {
 	if err := checkID("the job's id", id); err != nil {
 		return "", err
@@ -285,8 +281,8 @@ func (c *Client) Stop(ctx context.Context, id string) (Stopped, error) {
 	return "", edda.Classify(edda.Permanent, "stop job %s: %w: it is %s", id, ErrEnded, answer)
 }
 
-// Logs reads what the job's script wrote to its log_path, at most the last
-// maxLogRead bytes. The file must lie in the client's log folder.
+// Logs reads the log at the job's log_path, at most the last maxLogRead bytes. The file must
+// lie in the client's log folder.
 func (c *Client) Logs(ctx context.Context, id string) (string, error) {
 	j, err := c.Job(ctx, id)
 	if err != nil {
@@ -309,7 +305,7 @@ func (f Filter) match(j Job) bool {
 		(f.Context == "" || f.Context == j.ContextID) && (f.Status == "" || f.Status == j.Status)
 }
 
-// scanPage is how many keys Redis looks at in one step of a scan.
+// scanPage is the number of keys that Redis examines in one step of a scan.
 const scanPage = 500
 
 // List lists all jobs, in no order. A hash that cannot be read is listed with its error. An
@@ -342,7 +338,7 @@ func (c *Client) list(ctx context.Context, f Filter, ids []string, yield func(Jo
 			return false
 		}
 		if len(h) == 0 {
-			continue // it was deleted or replaced meanwhile
+			continue // it was deleted or replaced since the scan
 		}
 		j, err := readJob(id, h)
 		if (err != nil || f.match(j)) && !yield(j, err) {
@@ -387,7 +383,7 @@ func (c *Client) WorkerAlive(ctx context.Context, worker string) (bool, error) {
 	return n > 0, trouble("look for worker "+worker, err)
 }
 
-// Depth is the length of a worker's queue.
+// Depth returns the length of a worker's queue.
 func (c *Client) Depth(ctx context.Context, worker string) (int64, error) {
 	n, err := c.db.LLen(ctx, c.scheme.WorkQueue(worker)).Result()
 	return n, trouble("measure the queue of "+worker, err)

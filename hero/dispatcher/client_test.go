@@ -12,7 +12,9 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 func TestRunInBothSchemesAndOrders(t *testing.T) {
@@ -39,7 +41,7 @@ func TestAReplyIsKeptForAnHour(t *testing.T) {
 	b.work("w", echo, WorkerOptions{})
 	j := b.dispatch(Job{Script: "r"})
 	reply := SchemeProtocol.ReplyQueue(j.ID)
-	eventually(t, "a reply", func() bool { return b.db.LLen(b.ctx, reply).Val() == 1 })
+	testkit.Until(t, 20*time.Second, "a reply", func() bool { return b.db.LLen(b.ctx, reply).Val() == 1 })
 	if ttl := b.db.TTL(b.ctx, reply).Val(); ttl < 59*time.Minute || ttl > time.Hour {
 		t.Errorf("the reply lasts %s", ttl)
 	}
@@ -60,7 +62,7 @@ func TestOrder(t *testing.T) {
 				ran = append(ran, j.Script)
 				return JobResult{OK: true}
 			}, WorkerOptions{Order: order})
-			eventually(t, "all ran", func() bool { mu.Lock(); defer mu.Unlock(); return len(ran) == 4 })
+			testkit.Until(t, 20*time.Second, "all ran", func() bool { mu.Lock(); defer mu.Unlock(); return len(ran) == 4 })
 			if got := fmt.Sprint(ran); got != want {
 				t.Errorf("ran %s, want %s", got, want)
 			}
@@ -98,17 +100,13 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// A creation whose answer was lost on the way may be sent again.
+// A client may repeat a creation after the answer was lost.
 func TestTheSameCreationTwiceIsOne(t *testing.T) {
 	b := newBench(t, Options{})
 	j, err := b.client.prepared(Job{WorkerID: "w", Script: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for range 2 {
-		if err := b.client.create(b.ctx, j, true); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, b.client.create(b.ctx, j, true))
 	}
 	if n, _ := b.client.Depth(b.ctx, "w"); n != 1 {
 		t.Errorf("%d times in the queue", n)
@@ -118,9 +116,7 @@ func TestTheSameCreationTwiceIsOne(t *testing.T) {
 func TestSubmitTwiceQueuesOnce(t *testing.T) {
 	b := newBench(t, Options{})
 	j, err := b.client.Create(b.ctx, Job{WorkerID: "w", Script: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for range 3 {
 		if fate, err := b.client.Submit(b.ctx, j.ID); err != nil || fate != Queued {
 			t.Fatal(fate, err)
@@ -177,10 +173,10 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A Redis that is restarted in the middle costs waiting, not the job.
+// A restart of Redis while a job runs delays the job, and does not lose it.
 func TestRedisIsRestartedWhileAJobRuns(t *testing.T) {
 	t.Parallel()
-	s := startRedis(t, realservers.RedisOptions{AppendOnly: true})
+	s := redisdbtest.Start(t, realservers.RedisOptions{AppendOnly: true})
 	b := benchOn(t, s, Options{})
 	began, goOn := make(chan struct{}, 10), make(chan struct{})
 	b.work("w", func(_ context.Context, j Job, _ func(string)) JobResult {
@@ -190,16 +186,12 @@ func TestRedisIsRestartedWhileAJobRuns(t *testing.T) {
 	}, WorkerOptions{Beat: 50 * time.Millisecond})
 	j := b.dispatch(Job{})
 	<-began
-	if err := s.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Kill())
 	close(goOn)
 	if _, err := b.client.Job(b.ctx, j.ID); !errors.Is(err, edda.Temporary) {
 		t.Errorf("while Redis is down: %v", err)
 	}
-	if err := s.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, s.Restart())
 	if got := b.ended(j.ID); got != "finished survived" {
 		t.Error(got)
 	}
@@ -228,7 +220,7 @@ func TestManyDispatchAtOnce(t *testing.T) {
 					refused.Add(1)
 				}
 				if made.Load() == 1000 {
-					cancel() // who leads a batch then does not fail those of others
+					cancel() // the leader of a batch; the other creations must not fail
 				}
 			}
 		})
@@ -244,7 +236,7 @@ func TestManyDispatchAtOnce(t *testing.T) {
 	}
 }
 
-// The jobs of a batch do not end with the context of who happens to write it.
+// A batch is written even if the context of the client that writes it ends.
 func TestALeaderThatGivesUpWritesTheBatch(t *testing.T) {
 	b := newBench(t, Options{})
 	ctx, cancel := context.WithCancel(b.ctx)

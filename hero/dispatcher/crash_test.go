@@ -16,16 +16,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
 const (
-	// workAt makes this test's binary a worker process; the value is Redis's address.
+	// workAt makes the test binary a worker process. Its value is the address of Redis.
 	workAt = "EDDA_TEST_DISPATCHER_WORKER"
-	// seedFrom is what the random choices of a crash test are made from.
+	// seedFrom passes the seed of the random choices to the worker processes.
 	seedFrom = "EDDA_CRASH_SEED"
 )
 
-// crashSeed is the same in every run unless EDDA_CRASH_SEED says another.
+// crashSeed returns the seed in EDDA_CRASH_SEED, by default the same in every run.
 func crashSeed() (uint64, error) {
 	text := os.Getenv(seedFrom)
 	if text == "" {
@@ -59,14 +60,13 @@ func workHere(addr string) error {
 	return w.Run(context.Background())
 }
 
-// witness runs scripts, and notes in Redis what must not be: a run of a job that
-// has its result already.
+// witness executes scripts, and records in Redis each run of a job that has a result.
 type witness struct {
 	db   *redis.Client
 	seed uint64
 }
 
-// takes is how long a script runs: as long in every run of the test.
+// takes derives the duration of a script from the seed and the job.
 func (w witness) takes(j Job) time.Duration {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(j.ID))
@@ -85,7 +85,7 @@ func (w witness) Execute(ctx context.Context, j Job, _ func(string)) JobResult {
 	return JobResult{OK: true, Output: j.Script}
 }
 
-// process is a worker in a process of its own.
+// process is a worker process.
 type process struct{ cmd *exec.Cmd }
 
 func (p *process) start(t *testing.T, addr string, seed uint64) {
@@ -94,9 +94,7 @@ func (p *process) start(t *testing.T, addr string, seed uint64) {
 	p.cmd.Env = append(os.Environ(), workAt+"="+addr, fmt.Sprintf("%s=%d", seedFrom, seed))
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, p.cmd.Start())
 }
 
 func (p *process) kill() {
@@ -104,13 +102,11 @@ func (p *process) kill() {
 	_ = p.cmd.Wait()
 }
 
-// Two workers of one id are killed at random, again and again; every job ends as
-// it does when nobody is killed, once.
+// Two workers of one id are killed at random, again and again. Every job ends once, as it
+// does without kills.
 func TestWorkersAreKilledAtRandom(t *testing.T) {
 	seed, err := crashSeed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Logf("%s=%d", seedFrom, seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	b := newBench(t, Options{})
@@ -123,13 +119,13 @@ func TestWorkersAreKilledAtRandom(t *testing.T) {
 	const kills = 14
 	for range kills {
 		runs, _ := b.db.Get(b.ctx, "runs").Int()
-		eventually(t, "some run", func() bool { n, _ := b.db.Get(b.ctx, "runs").Int(); return n > runs || ended(b, want) })
-		time.Sleep(time.Duration(rnd.IntN(80)) * time.Millisecond) // at random is the point
+		testkit.Until(t, 20*time.Second, "some run", func() bool { n, _ := b.db.Get(b.ctx, "runs").Int(); return n > runs || ended(b, want) })
+		time.Sleep(time.Duration(rnd.IntN(80)) * time.Millisecond) // to kill at random moments
 		p := &workers[rnd.IntN(len(workers))]
 		p.kill()
 		p.start(t, b.server.Address(), seed)
 	}
-	eventually(t, "all ended", func() bool { return ended(b, want) })
+	testkit.Until(t, 20*time.Second, "all ended", func() bool { return ended(b, want) })
 	attempts := 0
 	for id, how := range want {
 		j, err := b.client.Job(b.ctx, id)
@@ -144,12 +140,12 @@ func TestWorkersAreKilledAtRandom(t *testing.T) {
 	if v := b.db.SMembers(b.ctx, "violations").Val(); len(v) > 0 {
 		t.Errorf("%q", v)
 	}
-	eventually(t, "the dead are forgotten", func() bool { return b.db.ZCard(b.ctx, workersKey).Val() == int64(len(workers)) })
+	testkit.Until(t, 20*time.Second, "the dead are forgotten", func() bool { return b.db.ZCard(b.ctx, workersKey).Val() == int64(len(workers)) })
 	b.idle("w")
 	t.Logf("%d jobs, %d kills, %d runs began", len(want), kills, attempts)
 }
 
-// crashJobs dispatches jobs of every kind and tells how each ends undisturbed.
+// crashJobs dispatches jobs of every kind, and returns the end that each has without kills.
 func crashJobs(b *bench) map[string]string {
 	want := map[string]string{}
 	for i := range 900 {

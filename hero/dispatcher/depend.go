@@ -13,19 +13,20 @@ import (
 // is let through: nothing is run too early, a cycle would only wait for ever.
 const maxGraph = 10_000
 
-// CycleError is a job that would wait for itself.
+// CycleError reports a job that would wait for itself.
 type CycleError struct{ Path []string }
 
 func (e *CycleError) Error() string {
 	return "its dependencies lead back to itself: " + strings.Join(e.Path, " → ")
 }
 
-// Is makes it an error that trying again does not mend.
+// Is makes the error Permanent.
 func (e *CycleError) Is(target error) bool { return target == edda.Permanent }
 
-// acyclic follows what a job waits for, and refuses it where it comes back to it.
+// acyclic follows a job's dependencies. It returns a CycleError where they lead back to the
+// job.
 func (l conn) acyclic(ctx context.Context, id string, deps []string) error {
-	from := map[string]string{} // by job: the job that depends on it
+	from := map[string]string{} // maps a job to the job that depends on it
 	level := deps
 	for _, dep := range deps {
 		from[dep] = id
@@ -55,7 +56,7 @@ func (l conn) acyclic(ctx context.Context, id string, deps []string) error {
 	return nil
 }
 
-// path is the cycle, from the job to itself.
+// path lists the jobs of the cycle, from the job to itself.
 func path(from map[string]string, id string) []string {
 	out := []string{id}
 	for at := from[id]; at != id; at = from[at] {
@@ -64,8 +65,8 @@ func path(from map[string]string, id string) []string {
 	return append([]string{id}, out...)
 }
 
-// waitsOf reads what each of several jobs waits for. One that is not there, or
-// cannot be read, waits for nothing here.
+// waitsOf reads the dependencies of several jobs. A job that is missing or unreadable has
+// none.
 func (l conn) waitsOf(ctx context.Context, ids []string) ([][]string, error) {
 	pipe := l.db.Pipeline()
 	cmds := make([]*redis.SliceCmd, len(ids))

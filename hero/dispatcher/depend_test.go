@@ -6,12 +6,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"edda"
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
-// failing fails scripts that are called fail, and notes the order of all.
+// failing fails the script "fail", and records the order of all scripts.
 type failing struct {
 	mu  sync.Mutex
 	ran []string
@@ -102,7 +104,7 @@ func TestACycleIsRefused(t *testing.T) {
 	if !errors.As(err, &cycle) || strings.Join(cycle.Path, " ") != "c a b c" || !errors.Is(err, edda.Permanent) {
 		t.Errorf("%v", err)
 	}
-	// a foreign client asks nobody
+	// A foreign client writes a cycle without a check.
 	b.db.HSet(b.ctx, "hero:job:c", "id", "c", "worker_id", "w", "script", "x", "status", "dispatched", "dependencies", `["a"]`)
 	b.db.LPush(b.ctx, "hero:work_queue:w", "c")
 	stop := b.work("w", echo, WorkerOptions{})
@@ -116,8 +118,8 @@ func TestACycleIsRefused(t *testing.T) {
 	b.idle("w")
 }
 
-// A foreign client pushes at once what depends on others, and a foreign worker
-// lets nobody go when it finishes.
+// A foreign client queues a job before its dependencies have finished, and a foreign worker
+// releases no waiting job when it finishes one.
 func TestForeignersKnowNothingOfDependencies(t *testing.T) {
 	b := newBench(t, Options{})
 	b.create("a", "x", Job{})
@@ -125,7 +127,7 @@ func TestForeignersKnowNothingOfDependencies(t *testing.T) {
 	b.db.LPush(b.ctx, "hero:work_queue:w", "b")
 	f := &failing{}
 	stop := b.work("w", f.Execute, WorkerOptions{Sweep: -1})
-	eventually(t, "b waits", func() bool { return b.db.SIsMember(b.ctx, waitingKey, "b").Val() })
+	testkit.Until(t, 20*time.Second, "b waits", func() bool { return b.db.SIsMember(b.ctx, waitingKey, "b").Val() })
 	if f.order() != "" {
 		t.Fatalf("ran %s", f.order())
 	}

@@ -13,16 +13,18 @@ import (
 
 	"edda/hero"
 	"edda/hero/script"
+	"edda/internal/testkit"
 )
 
-// foreign is a program of others, written from the document alone.
+// foreign is a client or worker that was written from the document alone.
 type foreign struct {
 	b      *bench
 	scheme Scheme
 	order  Order
 }
 
-// python may be a slow wrapper where it comes first in PATH.
+// python returns the system's interpreter, because the first one in PATH may be a slow
+// wrapper.
 func python() string {
 	const debian = "/usr/bin/python3"
 	if _, err := os.Stat(debian); err == nil {
@@ -36,7 +38,7 @@ func (f foreign) command(role string, more ...string) *exec.Cmd {
 	return exec.CommandContext(f.b.ctx, python(), append([]string{"testdata/foreign.py", host, port, role, "w", string(f.scheme), string(f.order)}, more...)...)
 }
 
-// said is what a foreign client prints.
+// said is the output of a foreign client.
 type said struct {
 	ID    string            `json:"id"`
 	Reply *string           `json:"reply"`
@@ -61,12 +63,8 @@ func (f foreign) work() {
 	f.b.t.Helper()
 	cmd := f.command("worker")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		f.b.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		f.b.t.Fatal(err)
-	}
+	testkit.Must(f.b.t, err)
+	testkit.Must(f.b.t, cmd.Start())
 	f.b.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -76,13 +74,11 @@ func (f foreign) work() {
 	}
 }
 
-// scripts is a worker of ours that runs Python.
+// scripts starts a worker of Edda that runs Python.
 func (f foreign) scripts() (stop func()) {
 	f.b.t.Helper()
 	host, err := script.New(script.Options{Interpreters: map[string][]string{Interpreter: {python(), "-"}}, Dir: filepath.Join(f.b.t.TempDir(), "scripts")})
-	if err != nil {
-		f.b.t.Fatal(err)
-	}
+	testkit.Must(f.b.t, err)
 	return f.b.work("w", Scripts{host}.Execute, WorkerOptions{Scheme: f.scheme, Order: f.order})
 }
 
@@ -113,7 +109,7 @@ func TestAForeignClientAndOurWorker(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		slow := f.say("submit", "import time; time.sleep(60)")
-		eventually(t, "it runs", func() bool { j, _ := f.b.client.Job(f.b.ctx, slow.ID); return j.Status == hero.JobStarted })
+		testkit.Until(t, 20*time.Second, "it runs", func() bool { j, _ := f.b.client.Job(f.b.ctx, slow.ID); return j.Status == hero.JobStarted })
 		f.say("stop", slow.ID)
 		if got := f.b.ended(slow.ID); got != "error stopped_by_request" {
 			t.Error(got)
@@ -128,9 +124,7 @@ func TestOurClientAndAForeignWorker(t *testing.T) {
 		f.work()
 		run := func(script string, timeout uint32) string {
 			j, err := f.b.client.Run(f.b.ctx, Job{WorkerID: "w", Script: script, Timeout: timeout, EnvVars: map[string]string{"WHO": "go"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			return told(j)
 		}
 		for script, want := range map[string]string{asks: "finished hello go", "import sys; sys.exit(3)": "error exit 3"} {
@@ -142,15 +136,15 @@ func TestOurClientAndAForeignWorker(t *testing.T) {
 			t.Error(got)
 		}
 		slow := f.b.dispatch(Job{Script: "import time; time.sleep(60)"})
-		eventually(t, "it runs", func() bool { j, _ := f.b.client.Job(f.b.ctx, slow.ID); return j.Status == hero.JobStarted })
+		testkit.Until(t, 20*time.Second, "it runs", func() bool { j, _ := f.b.client.Job(f.b.ctx, slow.ID); return j.Status == hero.JobStarted })
 		if _, err := f.b.client.Stop(f.b.ctx, slow.ID); err != nil {
 			t.Error(err)
 		}
-		// the text's worker says started before it looks at its stop queue
+		// The document's worker sets started before it reads its stop queue.
 		if got := f.b.ended(slow.ID); got != "error stopped_by_request" && got != "error stopped" {
 			t.Error(got)
 		}
-		// ours and theirs take from one queue, and what ours lets go theirs runs
+		// Both workers take from one queue, and the foreign one runs the jobs that ours releases.
 		f.b.create("first", "print(1)", Job{})
 		f.b.create("then", "print(2)", Job{Dependencies: []string{"first"}})
 		f.b.submit("then", Waiting)
@@ -165,8 +159,8 @@ func TestOurClientAndAForeignWorker(t *testing.T) {
 	})
 }
 
-// A foreign client that waits for a foreign worker waits until its timeout: the
-// text's reply_queue_exists is never true. Ours beside them change nothing.
+// A foreign client that waits for a foreign worker waits until its timeout, because the
+// document's reply_queue_exists is never true. Edda's client and worker do not change that.
 func TestForeignersAmongThemselvesAndOursBeside(t *testing.T) {
 	b := newBench(t, Options{})
 	f := foreign{b, SchemeProtocol, FIFO}
@@ -185,7 +179,7 @@ func TestForeignersAmongThemselvesAndOursBeside(t *testing.T) {
 	b.idle("w")
 }
 
-// The document's monitoring requeues with an LPUSH alone: the job is started still.
+// The document's monitoring requeues with LPUSH only, so the job's status stays started.
 func TestAForeignRequeueRunsTheJobsOfADeadWorker(t *testing.T) {
 	b := newBench(t, Options{})
 	b.create("stale", "again", Job{})

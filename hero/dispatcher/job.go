@@ -20,11 +20,11 @@ type Job struct {
 	Script        string            `json:"script"`
 	Timeout       uint32            `json:"timeout"`            // seconds; 0 means the worker's default
 	Retries       uint32            `json:"retries"`            // runs after the first
-	Concurrent    bool              `json:"concurrent"`         // may run beside others
-	Priority      hero.Priority     `json:"priority,omitempty"` // which of a queue goes first
+	Concurrent    bool              `json:"concurrent"`         // may run beside other jobs
+	Priority      hero.Priority     `json:"priority,omitempty"` // within its queue
 	LogPath       string            `json:"log_path,omitempty"` // within the worker's log folder
 	EnvVars       map[string]string `json:"env_vars,omitempty"`
-	Prerequisites []string          `json:"prerequisites,omitempty"` // jobs that must finish before, like Dependencies
+	Prerequisites []string          `json:"prerequisites,omitempty"` // jobs that must finish first, like Dependencies
 	Dependents    []string          `json:"dependents,omitempty"`
 	Dependencies  []string          `json:"dependencies,omitempty"`
 	Output        string            `json:"output,omitempty"`
@@ -32,11 +32,11 @@ type Job struct {
 	CreatedAt     time.Time         `json:"created_at"`
 	UpdatedAt     time.Time         `json:"updated_at"`
 	Status        hero.JobStatus    `json:"status"`
-	// Attempts counts the runs that began; a field of ours.
+	// Attempts counts the runs that began. The documents do not have the field.
 	Attempts uint32 `json:"attempts"`
 }
 
-// The errors that the documents spell out.
+// The errors that the documents define.
 const (
 	ErrorTimeout       = "timeout"
 	ErrorStopped       = "stopped"            // before it started
@@ -46,16 +46,16 @@ const (
 // ErrorWorkerLost is the error of a job whose worker died in its last run.
 const ErrorWorkerLost = "worker lost"
 
-// Waits lists the jobs that must finish before this one: its prerequisites and
-// its dependencies, each once.
+// Waits lists the jobs that must finish before this one, each once: its prerequisites and
+// its dependencies.
 func (j Job) Waits() []string {
 	all := slices.Concat(j.Prerequisites, j.Dependencies)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// fields are what a client writes when it creates the job. What is absent is
-// left out; dependencies are always there, as in the documents.
+// fields lists the hash fields that a client writes when it creates the job. Empty fields
+// are left out, except dependencies, which the documents always have.
 func (j Job) fields() []any {
 	at := stamp(j.CreatedAt)
 	out := []any{
@@ -99,11 +99,11 @@ func jsonText(v any) string {
 	return string(text)
 }
 
-// stamp writes a time as the hash holds it.
+// stamp formats a time for the hash.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// readJob reads a job's hash, also one that another program wrote. A field that it cannot
-// read is a *hero.FieldError.
+// readJob reads a job's hash, which another program may have written. A field that it
+// cannot read is a *hero.FieldError.
 func readJob(id string, h map[string]string) (Job, error) {
 	r := hero.ReadHash(JobKey(id), h)
 	if own := h["id"]; own != "" && own != id {
@@ -116,7 +116,7 @@ func readJob(id string, h map[string]string) (Job, error) {
 		EnvVars: r.Pairs("env_vars"), Prerequisites: r.Texts("prerequisites"), Dependents: r.Texts("dependents"), Dependencies: r.Texts("dependencies"),
 		CreatedAt: readTime(r, "created_at", h), UpdatedAt: readTime(r, "updated_at", h), Status: readStatus(r, h),
 	}
-	if p, err := hero.ParsePriority(h["priority"]); err == nil { // else it is another program's word
+	if p, err := hero.ParsePriority(h["priority"]); err == nil { // else the field is another program's
 		j.Priority = p
 	}
 	if err := r.Err(); err != nil {
@@ -143,7 +143,7 @@ func readTime(r *hero.HashReader, field string, h map[string]string) time.Time {
 	return time.Time{}
 }
 
-// readStatus reads any spelling of a status; none is dispatched.
+// readStatus reads a status in any spelling. A missing status means dispatched.
 func readStatus(r *hero.HashReader, h map[string]string) hero.JobStatus {
 	s, err := hero.ParseJobStatus(h["status"])
 	switch {

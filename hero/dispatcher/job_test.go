@@ -10,9 +10,10 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
-// written is a job's hash as a client of ours writes it.
+// written returns the hash that Edda's client writes for a job.
 func written(j Job) map[string]string {
 	h, f := map[string]string{}, j.fields()
 	for i := 0; i < len(f); i += 2 {
@@ -40,9 +41,7 @@ func TestForeignSpellingsAreRead(t *testing.T) {
 		"id": "a", "status": `"Started"`, "concurrent": "1", "dependencies": " x, y ,", "prerequisites": "[1, \"y\"]", "dependents": "null",
 		"env_vars": `{"N": 1, "B": true, "S": "s"}`, "created_at": "2026-01-02T03:04:05.000006+01:00", "updated_at": "2026-01-02T03:04:05", "timeout": " 5 ", "unknown": "kept",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if j.Status != hero.JobStarted || !j.Concurrent || j.Timeout != 5 || j.CreatedAt.Hour() != 2 || j.UpdatedAt.Hour() != 3 || len(j.Dependents) != 0 {
 		t.Errorf("%+v", j)
 	}

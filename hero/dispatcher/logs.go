@@ -141,14 +141,6 @@ func (l *jobLog) Close() {
 	}
 }
 
-// logBounds fills the defaults of a worker.
-func logBounds(b script.LogBounds) script.LogBounds {
-	return script.LogBounds{
-		Size: cmp.Or(b.Size, maxLogFile), Rotations: cmp.Or(b.Rotations, script.DefaultLogRotations),
-		Files: cmp.Or(b.Files, script.DefaultLogFiles), Age: cmp.Or(b.Age, script.DefaultLogAge),
-	}
-}
-
 // logKeeper opens the logs of a worker's jobs and bounds them by number and age. Several
 // processes may share a folder.
 type logKeeper struct {
@@ -159,7 +151,11 @@ type logKeeper struct {
 }
 
 func newLogKeeper(dir string, b script.LogBounds, log *zap.Logger) *logKeeper {
-	return &logKeeper{folder: logFolder(dir), bounds: logBounds(b), log: log, now: time.Now}
+	b = script.LogBounds{
+		Size: cmp.Or(b.Size, maxLogFile), Rotations: cmp.Or(b.Rotations, script.DefaultLogRotations),
+		Files: cmp.Or(b.Files, script.DefaultLogFiles), Age: cmp.Or(b.Age, script.DefaultLogAge),
+	}
+	return &logKeeper{folder: logFolder(dir), bounds: b, log: log, now: time.Now}
 }
 
 // open opens the log of a job for appending and notes that a worker wrote it. A job
@@ -188,8 +184,10 @@ func (k *logKeeper) open(path string) (*jobLog, error) {
 	if err != nil {
 		return nil, edda.Classify(edda.Permanent, "note log %s: %w", name, errors.Join(err, log.Close()))
 	}
-	if fresh && k.crowded() {
-		k.keep()
+	if fresh && k.bounds.Files > 0 {
+		if entries, err := os.ReadDir(filepath.Join(string(k.folder), logIndex)); err == nil && len(entries) > k.bounds.Files {
+			k.keep()
+		}
 	}
 	return &jobLog{log: log}, nil
 }
@@ -205,12 +203,6 @@ func note(root *os.Root, name string) (fresh bool, err error) {
 		return false, nil
 	}
 	return true, root.WriteFile(at, []byte(name), 0o600)
-}
-
-// crowded reports whether there are more logs than the bounds allow.
-func (k *logKeeper) crowded() bool {
-	entries, err := os.ReadDir(filepath.Join(string(k.folder), logIndex))
-	return err == nil && k.bounds.Files > 0 && len(entries) > k.bounds.Files
 }
 
 // run removes old logs at once and at intervals, until ctx ends.

@@ -15,24 +15,17 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda/hero/script"
+	"edda/internal/testkit"
 )
 
 func TestLogPathsStayInTheFolder(t *testing.T) {
 	dir, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(secret, []byte("secret"), 0o600))
 	for name, to := range map[string]string{"link": secret, "up": "..", "relative": "../" + filepath.Base(filepath.Dir(secret)) + "/secret"} {
-		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.Symlink(to, filepath.Join(dir, name)))
 	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	testkit.Must(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
 	f, k := logFolder(dir), newLogKeeper(dir, script.LogBounds{}, zap.NewNop())
 	for _, path := range []string{
 		"../x", "a/../../x", secret, "/etc/passwd", dir, dir + "/../x", ".", "", "link", "relative", "up/x", "pipe", "folder", "a\x00b", dir + "x/y",
@@ -49,9 +42,7 @@ func TestLogPathsStayInTheFolder(t *testing.T) {
 	}
 	for _, path := range []string{"a.log", "deep/er/b.log", filepath.Join(dir, "abs.log")} {
 		l, err := k.open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		l.Line("one")
 		l.Line("two")
 		l.Close()
@@ -70,9 +61,7 @@ func TestLogPathsStayInTheFolder(t *testing.T) {
 func TestALogIsRotated(t *testing.T) {
 	dir := t.TempDir()
 	l, err := newLogKeeper(dir, script.LogBounds{}, zap.NewNop()).open("flood.log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	line := strings.Repeat("x", 1<<20)
 	for range 40 {
 		l.Line(line)
@@ -119,8 +108,7 @@ func TestAJobWritesItsLog(t *testing.T) {
 	}
 }
 
-// The logs that a worker's jobs wrote go by number and by age; files of others in the same
-// folder stay.
+// Logs of a worker's jobs are removed by number and by age. Other files in the folder stay.
 func TestLogsOfAWorkersJobsAreKeptForEver(t *testing.T) {
 	core, said := observer.New(zap.InfoLevel)
 	dir := t.TempDir()
@@ -128,16 +116,14 @@ func TestLogsOfAWorkersJobsAreKeptForEver(t *testing.T) {
 	write := func(name string, ago time.Duration, lines int) {
 		t.Helper()
 		l, err := k.open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for range lines {
 			l.Line(strings.Repeat("x", 60))
 		}
 		l.Close()
 		for n := range 3 {
 			at := time.Now().Add(-ago)
-			_ = os.Chtimes(filepath.Join(dir, script.PartOf(name, n)), at, at.Add(-time.Duration(n)*time.Second)) // those that are there
+			_ = os.Chtimes(filepath.Join(dir, script.PartOf(name, n)), at, at.Add(-time.Duration(n)*time.Second)) // fails for missing parts
 		}
 	}
 	there := func(want ...string) {
@@ -154,12 +140,8 @@ func TestLogsOfAWorkersJobsAreKeptForEver(t *testing.T) {
 		}
 	}
 	theirs := filepath.Join(dir, "theirs.log")
-	if err := os.WriteFile(theirs, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(theirs, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(theirs, nil, 0o600))
+	testkit.Must(t, os.Chtimes(theirs, time.Unix(1, 0), time.Unix(1, 0)))
 	write("old.log", 2*time.Hour, 1)
 	write("deep/flood.log", 30*time.Minute, 9)
 	write("young.log", time.Minute, 1)
@@ -185,15 +167,13 @@ func TestLogsOfAWorkersJobsAreKeptForEver(t *testing.T) {
 	}
 }
 
-// More logs than may be kept are noticed when a job begins one, not only at times.
+// A job that begins a log over the bound prunes at once, not at the next interval.
 func TestAFloodOfLogsWaitsForTheNextLook(t *testing.T) {
 	dir := t.TempDir()
 	k := newLogKeeper(dir, script.LogBounds{Files: 10}, zap.NewNop())
 	for i := range 50 {
 		l, err := k.open(fmt.Sprint(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		l.Close()
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 12 {

@@ -32,7 +32,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		retried: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "edda_hero_dispatcher_jobs_retried_total", Help: "Runs that failed and were queued again within the job's retries."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "edda_hero_dispatcher_results_dropped_total", Help: "Results that came after the job had been given to somebody else, or was gone."}),
+			Name: "edda_hero_dispatcher_results_dropped_total", Help: "Results that came after the job was given to another worker or deleted."}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "edda_hero_dispatcher_job_seconds", Help: "Duration of one run.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"worker"}),
 		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -40,9 +40,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		depth: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edda_hero_dispatcher_queue_depth", Help: "Jobs in the work queue."}, []string{"worker"}),
 		alive: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "edda_hero_dispatcher_workers_alive", Help: "Workers that said lately that they live."}),
+			Name: "edda_hero_dispatcher_workers_alive", Help: "Workers with a valid lease."}),
 		swept: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "edda_hero_dispatcher_swept_total", Help: "Jobs found by a sweep or a releaser, by what became of them: requeued, failed, or released because what they waited for had ended."}, []string{"fate"}),
+			Name: "edda_hero_dispatcher_swept_total", Help: "Jobs found by a sweep or a releaser, by fate: requeued, failed, or released because the jobs they waited for had ended."}, []string{"fate"}),
 	}
 	if reg == nil {
 		return m, nil
@@ -71,7 +71,7 @@ func shared[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
 	return err
 }
 
-// class is the label of an error.
+// class returns the label of an error.
 func class(status hero.JobStatus, text string) string {
 	switch {
 	case status == hero.JobFinished:

@@ -10,10 +10,10 @@ import (
 	"edda"
 )
 
-// Scheme names the queues.
+// Scheme selects the names of the queues.
 type Scheme string
 
-// The two ways to name queues.
+// The schemes of names.
 const (
 	SchemeProtocol Scheme = "protocol" // hero:work_queue:<worker>, hero:reply:<job>
 	SchemeUnified  Scheme = "unified"  // hero:q:work:type:<worker>, hero:q:reply:<job>
@@ -25,10 +25,10 @@ func Schemes() []string { return []string{string(SchemeProtocol), string(SchemeU
 // Order is the order in which a worker takes jobs. Clients always LPUSH.
 type Order string
 
-// The two orders.
+// The orders.
 const (
 	FIFO Order = "fifo" // BRPOP: the oldest first
-	LIFO Order = "lifo" // BLPOP, as the document's text has it: the newest first
+	LIFO Order = "lifo" // BLPOP, as in the document's text: the newest first
 )
 
 // Orders lists the orders, the default first.
@@ -44,10 +44,10 @@ const (
 	waitingKey   = "hero:waiting"
 )
 
-// JobKey is the hash of a job.
+// JobKey names the hash of a job.
 func JobKey(id string) string { return jobPrefix + id }
 
-// StopQueue is the list of requests to stop jobs of a worker.
+// StopQueue names the list of requests to stop jobs of a worker.
 func StopQueue(worker string) string { return stopPrefix + worker }
 
 func (s Scheme) work() string {
@@ -64,13 +64,13 @@ func (s Scheme) reply() string {
 	return "hero:reply:"
 }
 
-// WorkQueue is the list that a worker takes jobs from.
+// WorkQueue names the list that a worker takes jobs from.
 func (s Scheme) WorkQueue(worker string) string { return s.work() + worker }
 
-// ReplyQueue is the list that a job's result is pushed on.
+// ReplyQueue names the list that receives a job's result.
 func (s Scheme) ReplyQueue(job string) string { return s.reply() + job }
 
-// oneOf checks a word of a setting. The first word is the default.
+// oneOf checks the value of a setting against its words. The first word is the default.
 func oneOf[W ~string](what string, w W, words []string) (W, error) {
 	if w == "" {
 		return W(words[0]), nil
@@ -81,10 +81,10 @@ func oneOf[W ~string](what string, w W, words []string) (W, error) {
 	return w, nil
 }
 
-// maxID bounds the ids of jobs and workers: they become parts of keys.
+// maxID bounds the ids of jobs and workers, which become parts of keys.
 const maxID = 200
 
-// checkID refuses what cannot be a part of a key that people read.
+// checkID refuses an id that makes a key unreadable.
 func checkID(what, id string) error {
 	bad := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 	switch {

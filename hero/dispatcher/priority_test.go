@@ -8,8 +8,8 @@ import (
 	"edda/hero"
 )
 
-// A job of high priority goes before the others of its worker, also for workers of others,
-// however it comes into the queue.
+// A job of high priority runs before the other jobs of its worker, even if it is a foreign
+// worker, and by whatever way the job enters the queue.
 func TestADispatchedJobOfHighPriorityWaitsBehindAllOthers(t *testing.T) {
 	pairings(t, func(t *testing.T, f foreign) {
 		b := f.b
@@ -24,7 +24,7 @@ func TestADispatchedJobOfHighPriorityWaitsBehindAllOthers(t *testing.T) {
 			b.dispatch(Job{ID: id, Script: "print(1)", Priority: hero.PriorityHigh})
 			high = append(high, id)
 		}
-		h := b.dispatch(Job{Script: "print(1)", Priority: "HIGH"}) // no id of its own
+		h := b.dispatch(Job{Script: "print(1)", Priority: "HIGH"}) // gets an id
 		high = append(high, h.ID)
 		b.create("h4", "print(1)", Job{Priority: hero.PriorityHigh})
 		b.submit("h4", Queued)

@@ -3,26 +3,16 @@ package dispatcher
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
-
-// startRedis starts a redis-server; it ends with the test.
-func startRedis(t testing.TB, o realservers.RedisOptions) *realservers.Server {
-	t.Helper()
-	s, err := realservers.Redis(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Stop() })
-	return s
-}
 
 func connect(t testing.TB, s *realservers.Server) *redis.Client {
 	db := redis.NewClient(options(s.Address()))
@@ -34,26 +24,14 @@ func options(addr string) *redis.Options {
 	return &redis.Options{Addr: addr, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, MaxRetries: -1}
 }
 
-// eventually polls a condition until it holds.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-}
-
-// executor runs "scripts" that a test makes up.
+// executor is an Executor made of a function.
 type executor func(ctx context.Context, j Job, line func(string)) JobResult
 
 func (e executor) Execute(ctx context.Context, j Job, line func(string)) JobResult {
 	return e(ctx, j, line)
 }
 
-// echo gives back the script.
+// echo returns the script as the output.
 func echo(_ context.Context, j Job, _ func(string)) JobResult {
 	return JobResult{OK: true, Output: j.Script}
 }
@@ -69,8 +47,8 @@ type bench struct {
 
 func newBench(t *testing.T, o Options) *bench {
 	t.Helper()
-	t.Parallel() // they mostly wait
-	s := startRedis(t, realservers.RedisOptions{})
+	t.Parallel() // the tests mostly wait
+	s := redisdbtest.Start(t, realservers.RedisOptions{})
 	return benchOn(t, s, o)
 }
 
@@ -78,32 +56,18 @@ func benchOn(t *testing.T, s *realservers.Server, o Options) *bench {
 	t.Helper()
 	db := connect(t, s)
 	c, err := New(db, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return &bench{t, s, db, c, ctx}
 }
 
-// work starts a worker; the function it returns stops it and waits for it.
+// work runs a worker until stop, at the latest until the end of the test.
 func (b *bench) work(id string, e executor, o WorkerOptions) (stop func()) {
 	b.t.Helper()
 	w, err := NewWorker(b.db, id, e, o)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(b.ctx)
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			b.t.Errorf("worker %s: %v", id, err)
-		}
-	})
-	b.t.Cleanup(stop)
-	return stop
+	testkit.Must(b.t, err)
+	return testkit.Run(b.t, w.Run)
 }
 
 // dispatch creates and submits a job.
@@ -116,19 +80,15 @@ func (b *bench) dispatch(j Job) Job {
 		j.WorkerID = "w"
 	}
 	j, err := b.client.Dispatch(b.ctx, j)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 	return j
 }
 
-// ended waits for a job and says how it ended: finished <output>, or error <error>.
+// ended waits for the end of a job, and returns "finished <output>" or "error <error>".
 func (b *bench) ended(id string) string {
 	b.t.Helper()
 	j, err := b.client.Wait(b.ctx, id)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 	return told(j)
 }
 
@@ -139,14 +99,12 @@ func told(j Job) string {
 	return fmt.Sprintf("%s %s", j.Status, j.Output)
 }
 
-// idle checks that nothing is left of any job but its hash and its reply.
+// idle checks that Redis holds only hashes and replies of jobs.
 func (b *bench) idle(worker string) {
 	b.t.Helper()
 	for _, pattern := range []string{"hero:work_queue:*", "hero:q:work:*", "hero:taken:*", "hero:wait*", "hero:stop_queue:*", "hero:seen"} {
 		keys, err := b.db.Keys(b.ctx, pattern).Result()
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		testkit.Must(b.t, err)
 		if len(keys) > 0 {
 			b.t.Errorf("left over: %q", keys)
 		}

@@ -12,15 +12,14 @@ import (
 	"go.uber.org/zap"
 
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
-// keep runs a releaser; it speaks the documented names, whatever the test's client does.
+// keep runs a releaser, which uses the documented names even if the test's client does not.
 func (b *bench) keep() (stop func()) {
 	b.t.Helper()
 	k, err := NewReleaser(b.db, nil, zap.NewNop())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 	k.every = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
@@ -35,8 +34,8 @@ func (b *bench) keep() (stop func()) {
 	return stop
 }
 
-// Our client waits for a job whose dependencies workers of others run, and for one that
-// those wait for in turn.
+// A client of Edda waits for a job that depends, through another job, on jobs of foreign
+// workers.
 func TestAJobWaitsForEverWhereOnlyWorkersOfOthersRunAndItsClientWaits(t *testing.T) {
 	pairings(t, func(t *testing.T, f foreign) {
 		f.work()
@@ -53,8 +52,8 @@ func TestAJobWaitsForEverWhereOnlyWorkersOfOthersRunAndItsClientWaits(t *testing
 	})
 }
 
-// The same where everybody has gone: a releaser releases, by the names that the client
-// had, also after a restart.
+// Without that client a releaser releases the jobs, by the client's names, and after a
+// restart too.
 func TestAJobWaitsForEverWhereOnlyWorkersOfOthersRun(t *testing.T) {
 	pairings(t, func(t *testing.T, f foreign) {
 		status := func(id string) string { return f.b.db.HGet(f.b.ctx, JobKey(id), "status").Val() }
@@ -67,12 +66,12 @@ func TestAJobWaitsForEverWhereOnlyWorkersOfOthersRun(t *testing.T) {
 		stop()
 		f.work()
 		f.b.submit("first", Queued)
-		eventually(t, "the first ends", func() bool { return status("first") == "finished" })
+		testkit.Until(t, 20*time.Second, "the first ends", func() bool { return status("first") == "finished" })
 		if got := status("second"); got != "dispatched" {
 			t.Errorf("released by nobody, the second is %s", got)
 		}
 		f.b.keep()
-		eventually(t, "the third ends", func() bool { return status("third") == "finished" })
+		testkit.Until(t, 20*time.Second, "the third ends", func() bool { return status("third") == "finished" })
 		if n := f.b.db.HExists(f.b.ctx, JobKey("third"), "edda_work_queue").Val(); n {
 			t.Error("the mark of waiting stays")
 		}
@@ -80,8 +79,8 @@ func TestAJobWaitsForEverWhereOnlyWorkersOfOthersRun(t *testing.T) {
 	})
 }
 
-// A client of others that creates what depends on others pushes it itself, as the document
-// says, or at once: a releaser changes nothing of that, and queues nothing twice.
+// A foreign client queues a job with dependencies itself, when they have ended or at once.
+// A releaser does not change that, and queues no job twice.
 func TestAJobThatItsForeignClientQueuesIsQueuedTwice(t *testing.T) {
 	b := newBench(t, Options{})
 	b.keep()
@@ -95,7 +94,7 @@ func TestAJobThatItsForeignClientQueuesIsQueuedTwice(t *testing.T) {
 	theirs("created")
 	b.db.LPush(b.ctx, "hero:work_queue:w", "held", "theirs")
 	b.db.HSet(b.ctx, JobKey("first"), "status", "finished", "output", "1")
-	eventually(t, "nobody waits", func() bool { return b.db.Exists(b.ctx, waitingKey).Val() == 0 })
+	testkit.Until(t, 20*time.Second, "nobody waits", func() bool { return b.db.Exists(b.ctx, waitingKey).Val() == 0 })
 	if got := b.db.LRange(b.ctx, "hero:work_queue:w", 0, -1).Val(); fmt.Sprint(got) != "[theirs held]" {
 		t.Errorf("queued: %v", got)
 	}
@@ -105,7 +104,7 @@ func TestAJobThatItsForeignClientQueuesIsQueuedTwice(t *testing.T) {
 	}
 }
 
-// Ten thousand jobs that wait for one that runs cost next to nothing, and write nothing.
+// Ten thousand jobs that wait for a running job cost almost no commands, and no writes.
 func TestTenThousandWaitingJobsCostNothingWhileNothingEnds(t *testing.T) {
 	b := newBench(t, Options{})
 	b.create("slow", "x", Job{})
@@ -119,15 +118,11 @@ func TestTenThousandWaitingJobsCostNothingWhileNothingEnds(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	k, err := NewReleaser(b.db, nil, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	before := b.changes()
-	for range 25 { // more than a round
+	for range 25 { // more than a round takes
 		if n, err := k.runOnce(b.ctx); n != 0 || err != nil {
 			t.Fatal(n, err)
 		}
@@ -152,9 +147,7 @@ func TestTenThousandWaitingJobsCostNothingWhileNothingEnds(t *testing.T) {
 func (b *bench) changes() string {
 	b.t.Helper()
 	info, err := b.db.Info(b.ctx, "persistence").Result()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 	for line := range strings.Lines(info) {
 		if n, ok := strings.CutPrefix(line, "rdb_changes_since_last_save:"); ok {
 			return strings.TrimSpace(n)

@@ -13,9 +13,9 @@ import (
 	"edda/hero"
 )
 
-// round records the ended jobs and begins as many as there is room for, in one script.
-// After an error the next round sends the same results again, which changes nothing where
-// they are recorded.
+// round records the results of ended jobs and begins as many jobs as there is room for, in
+// one script. After an error the next round sends the same results again; recording a
+// result twice changes nothing.
 func (w *Worker) round(ctx, jobs context.Context) error {
 	recording, beginning := len(w.done), w.pending
 	room := 0
@@ -25,7 +25,7 @@ func (w *Worker) round(ctx, jobs context.Context) error {
 	if !w.begins() {
 		beginning = nil
 	}
-	// results are recorded also while the worker stops
+	// The worker records results while it stops, too.
 	answer, err := w.exchange(context.WithoutCancel(ctx), recording, room, beginning)
 	if err != nil {
 		return trouble("take and record jobs of "+w.id, err)
@@ -55,12 +55,9 @@ func (w *Worker) exchange(ctx context.Context, recording, room int, beginning []
 	for _, r := range w.done[:recording] {
 		args = append(args, r.id, r.attempt, r.how, bit(r.retry), r.text, bit(r.how == string(hero.JobFinished) || r.output != ""), r.output)
 	}
-	for _, word := range beginning {
-		args = append(args, word)
-	}
-	answer, err := w.conn.run(ctx, w.scripts.round, args...).Slice()
+	answer, err := w.conn.run(ctx, w.scripts.round, with(beginning, args...)...).Slice()
 	if err == nil && len(answer) != 4 {
-		err = errors.New("an answer of another form")
+		err = errors.New("the script answers in another form")
 	}
 	return answer, err
 }
@@ -135,8 +132,8 @@ func (w *Worker) start(jobs context.Context, id string, hash map[string]string, 
 	})
 }
 
-// gate decides whether a job that depends on others may begin. Until they have ended, the
-// job waits.
+// gate decides whether a job with dependencies may begin. Until they have ended, the job
+// waits.
 func (w *Worker) gate(ctx context.Context, id string, hash map[string]string) error {
 	j, err := readJob(id, hash)
 	never := ""
@@ -150,14 +147,10 @@ func (w *Worker) gate(ctx context.Context, id string, hash map[string]string) er
 	case err != nil:
 		never = "invalid: " + err.Error()
 	}
-	args := []any{w.id, w.run, id, never}
-	for _, dep := range j.Waits() {
-		args = append(args, dep)
-	}
-	fate, err := w.conn.run(ctx, w.scripts.park, args...).Text()
+	fate, err := w.conn.run(ctx, w.scripts.park, with(j.Waits(), w.id, w.run, id, never)...).Text()
 	if err != nil {
 		w.pending = append(w.pending, "gate", id)
-		return trouble("look at what job "+id+" depends on", err)
+		return trouble("check the dependencies of job "+id, err)
 	}
 	switch fate {
 	case "ready":
@@ -180,7 +173,7 @@ func (w *Worker) look(ctx context.Context) error {
 		return nil
 	}
 	if err := w.script(ctx, w.scripts.beat, w.id, w.run, (beatsLost * w.o.Beat).Milliseconds()); err != nil {
-		return trouble("say that worker "+w.id+" lives", err)
+		return trouble("send the heartbeat of worker "+w.id, err)
 	}
 	if w.beaten.IsZero() && w.o.Began != nil {
 		w.o.Began()
@@ -189,7 +182,8 @@ func (w *Worker) look(ctx context.Context) error {
 	return w.compare(ctx)
 }
 
-// stops ends the runs that clients asked to stop.
+// stops ends the runs that clients asked to stop. It removes requests for jobs that have
+// ended, and keeps those for jobs that are queued or run elsewhere.
 func (w *Worker) stops(ctx context.Context) error {
 	if time.Since(w.stopped) < tick {
 		return nil
@@ -197,15 +191,28 @@ func (w *Worker) stops(ctx context.Context) error {
 	w.stopped = time.Now()
 	ids, err := w.db.LRange(ctx, StopQueue(w.id), 0, -1).Result()
 	if err != nil {
-		return trouble("look at the stop queue of "+w.id, err)
+		return trouble("read the stop queue of "+w.id, err)
 	}
 	for _, id := range ids {
 		if r := w.running[id]; r != nil {
 			r.cancel(errStopped)
 		}
 	}
-	return w.pruneStops(ctx, ids)
+	ids = ids[:min(len(ids), maxPruned)]
+	for i, found := range w.statuses(ctx, ids) {
+		status, err := found.Result()
+		if err == nil && !hero.JobStatus(strings.ToLower(status)).Ended() || err != nil && !errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err := w.db.LRem(ctx, StopQueue(w.id), 0, ids[i]).Err(); err != nil {
+			return trouble("clear the stop queue of "+w.id, err)
+		}
+	}
+	return nil
 }
+
+// maxPruned bounds the requests to stop that one look removes.
+const maxPruned = 100
 
 // compare puts back jobs in the taken list that the worker does not know, because an answer
 // of Redis was lost. It does so at the second look: at the first, the answer may be under
@@ -213,7 +220,7 @@ func (w *Worker) stops(ctx context.Context) error {
 func (w *Worker) compare(ctx context.Context) error {
 	ids, err := w.db.LRange(ctx, w.taken, 0, -1).Result()
 	if err != nil {
-		return trouble("look at what is taken", err)
+		return trouble("read the taken list", err)
 	}
 	there, strays, back := map[string]bool{}, map[string]bool{}, []string(nil)
 	known := map[string]bool{}
@@ -261,34 +268,6 @@ func (w *Worker) recordAll(ctx context.Context) error {
 			return trouble("record the last results of "+w.id, err)
 		}
 		w.recorded(texts(answer[0]))
-	}
-	return nil
-}
-
-// maxPruned bounds the requests to stop of one look.
-const maxPruned = 100
-
-// pruneStops removes requests for jobs that have ended. Requests for jobs that are queued
-// or run elsewhere stay.
-func (w *Worker) pruneStops(ctx context.Context, ids []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	ids = ids[:min(len(ids), maxPruned)]
-	pipe := w.db.Pipeline()
-	found := make([]*redis.StringCmd, len(ids))
-	for i, id := range ids {
-		found[i] = pipe.HGet(ctx, JobKey(id), "status")
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i, id := range ids {
-		status, err := found[i].Result()
-		if err == nil && !hero.JobStatus(strings.ToLower(status)).Ended() || err != nil && !errors.Is(err, redis.Nil) {
-			continue
-		}
-		if err := w.db.LRem(ctx, StopQueue(w.id), 0, id).Err(); err != nil {
-			return trouble("clear the stop queue of "+w.id, err)
-		}
 	}
 	return nil
 }

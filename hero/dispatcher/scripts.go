@@ -105,6 +105,25 @@ func advice(err error) string {
 	return ""
 }
 
+// with appends ids to the arguments of a script.
+func with(ids []string, args ...any) []any {
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	return args
+}
+
+// statuses reads the statuses of several jobs, each with its own error.
+func (l conn) statuses(ctx context.Context, ids []string) []*redis.StringCmd {
+	pipe := l.db.Pipeline()
+	out := make([]*redis.StringCmd, len(ids))
+	for i, id := range ids {
+		out[i] = pipe.HGet(ctx, JobKey(id), "status")
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	return out
+}
+
 // texts reads a list of strings in a script's answer.
 func texts(v any) []string {
 	var out []string

@@ -92,7 +92,7 @@ func (s *sweeper) recoverDead(ctx context.Context, out *Swept) error {
 	}
 	members, err := s.db.ZRangeWithScores(ctx, workersKey, 0, -1).Result()
 	if err != nil {
-		return trouble("look who lives", err)
+		return trouble("read the leases of the workers", err)
 	}
 	alive := 0
 	for _, m := range members {
@@ -112,7 +112,7 @@ func (s *sweeper) recoverDead(ctx context.Context, out *Swept) error {
 func (s *sweeper) recoverOne(ctx context.Context, member string, out *Swept) error {
 	i := strings.LastIndexByte(member, '/')
 	if i < 0 {
-		return trouble("forget a worker", s.db.ZRem(ctx, workersKey, member).Err())
+		return trouble("remove the lease of a worker", s.db.ZRem(ctx, workersKey, member).Err())
 	}
 	for {
 		answer, err := s.conn.run(ctx, s.scripts.recover, member[:i], member[i+1:], maxRecovered).Slice()
@@ -144,30 +144,24 @@ func (s *sweeper) scan(ctx context.Context, out *Swept) error {
 		if len(started) == 0 {
 			continue
 		}
-		answer, err := s.conn.run(ctx, s.scripts.stale, append([]any{staleGrace.Milliseconds()}, started...)...).Slice()
+		answer, err := s.conn.run(ctx, s.scripts.stale, with(started, staleGrace.Milliseconds())...).Slice()
 		if err != nil {
-			return trouble("look at started jobs", err)
+			return trouble("check started jobs", err)
 		}
 		s.add(out, answer)
 	}
 	return nil
 }
 
-func (s *sweeper) started(ctx context.Context, ids []string) ([]any, error) {
-	pipe := s.db.Pipeline()
-	found := make([]*redis.StringCmd, len(ids))
-	for i, id := range ids {
-		found[i] = pipe.HGet(ctx, JobKey(id), "status")
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	var out []any
-	for i, id := range ids {
-		status, err := found[i].Result()
+func (s *sweeper) started(ctx context.Context, ids []string) ([]string, error) {
+	var out []string
+	for i, found := range s.statuses(ctx, ids) {
+		status, err := found.Result()
 		if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			return nil, trouble("read the status of jobs", err)
 		}
 		if s, _ := hero.ParseJobStatus(status); err == nil && s == hero.JobStarted {
-			out = append(out, id)
+			out = append(out, ids[i])
 		}
 	}
 	return out, nil
@@ -188,18 +182,14 @@ func (s *sweeper) release(ctx context.Context, out *Swept) error {
 func (l conn) releasePage(ctx context.Context, cursor uint64) (next uint64, released int, err error) {
 	ids, next, err := l.db.SScan(ctx, waitingKey, cursor, "", scanPage).Result()
 	if err != nil {
-		return cursor, 0, trouble("look who waits", err)
+		return cursor, 0, trouble("read the waiting jobs", err)
 	}
 	if len(ids) == 0 {
 		return next, 0, nil
 	}
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = id
-	}
-	released, err = l.run(ctx, l.scripts.release, args...).Int()
+	released, err = l.run(ctx, l.scripts.release, with(ids)...).Int()
 	if err != nil {
-		return cursor, 0, trouble("release jobs that wait", err)
+		return cursor, 0, trouble("release waiting jobs", err)
 	}
 	return next, released, nil
 }
@@ -240,7 +230,7 @@ func NewReleaser(db *redis.Client, reg prometheus.Registerer, log *zap.Logger) (
 func (k *Releaser) Run(ctx context.Context) error {
 	keeping, cancel := context.WithCancel(ctx)
 	defer cancel()
-	list.Every(keeping, k.every, newRetry(), logthrottle.New(k.log, "release the dispatcher's jobs that wait"), func(ctx context.Context) error {
+	list.Every(keeping, k.every, newRetry(), logthrottle.New(k.log, "release the dispatcher's waiting jobs"), func(ctx context.Context) error {
 		_, err := k.runOnce(ctx)
 		if redis.HasErrorPrefix(err, "NOPERM") && ctx.Err() == nil {
 			k.log.Info("the Redis user has no rights to hero:*: jobs of the dispatcher that wait are released by its workers and clients alone", zap.Error(err))

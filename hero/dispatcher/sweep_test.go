@@ -10,7 +10,7 @@ import (
 	"edda/hero"
 )
 
-// die makes the worker that runs a job one that died, without a word.
+// die makes the worker that runs a job look dead: its lease has expired.
 func (b *bench) die(h *held, j Job) (stop func()) {
 	b.t.Helper()
 	stop = b.work("w", h.Execute, WorkerOptions{Sweep: -1, Grace: time.Millisecond})
@@ -30,7 +30,7 @@ func TestTheJobsOfADeadWorkerAreRequeuedInTheirOrder(t *testing.T) {
 	b.dispatch(Job{ID: "three"})
 	var wg sync.WaitGroup
 	requeued := make(chan string, 10)
-	for range 8 { // several sweep at once
+	for range 8 { // at once
 		wg.Go(func() {
 			swept, err := b.client.Sweep(b.ctx)
 			if err != nil {
@@ -49,7 +49,7 @@ func TestTheJobsOfADeadWorkerAreRequeuedInTheirOrder(t *testing.T) {
 	if len(got) != 3 || got[2] != "one" || got[1] != "two" || got[0] != "three" {
 		t.Errorf("the queue holds %q", got)
 	}
-	// its worker was only slow: what it brings now is dropped
+	// The worker was only slow. Its result is dropped now.
 	close(h.goOn)
 	stop()
 	if j, _ := b.client.Job(b.ctx, "one"); j.Status != hero.JobDispatched && j.Attempts < 2 {
@@ -85,7 +85,7 @@ func TestAJobWithoutRetriesLeftEndsWithItsWorker(t *testing.T) {
 	}
 }
 
-// A run whose job was given to somebody else is ended.
+// A worker cancels the run of a job that a sweep has given to another worker.
 func TestARunThatWasTakenAwayIsCancelled(t *testing.T) {
 	b := newBench(t, Options{})
 	ended := make(chan error, 1)
@@ -98,7 +98,7 @@ func TestARunThatWasTakenAwayIsCancelled(t *testing.T) {
 	}, WorkerOptions{Sweep: -1, Beat: 20 * time.Millisecond})
 	j := b.dispatch(Job{})
 	<-began
-	// as the sweep does when the heart stops for a moment
+	// A sweep does this after missed heartbeats.
 	b.db.HSet(b.ctx, JobKey(j.ID), "status", "error", "error", "worker lost")
 	for _, key := range b.db.Keys(b.ctx, takenPrefix+"*").Val() {
 		b.db.Del(b.ctx, key)
@@ -111,7 +111,7 @@ func TestARunThatWasTakenAwayIsCancelled(t *testing.T) {
 	}
 }
 
-// A foreign worker says neither that it lives nor since when it runs a job.
+// A foreign worker has no heartbeat, and does not record when it began a job.
 func TestAForeignJobIsStaleOnceItsTimeoutPassed(t *testing.T) {
 	b := newBench(t, Options{})
 	for id, retries := range map[string]uint32{"again": 1, "last": 0} {
@@ -199,7 +199,7 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
-// What a worker has taken and not begun is in its list only.
+// Only the taken list has a job that a worker has taken and not begun.
 func TestAJobThatADeadWorkerHadNotBegunIsRequeued(t *testing.T) {
 	b := newBench(t, Options{})
 	j := b.dispatch(Job{})
@@ -214,7 +214,7 @@ func TestAJobThatADeadWorkerHadNotBegunIsRequeued(t *testing.T) {
 	}
 }
 
-// A scan finds what no list of a dead worker holds any more.
+// A scan finds a started job that is in no taken list.
 func TestAStartedJobOfAnUnknownWorkerIsStale(t *testing.T) {
 	b := newBench(t, Options{})
 	for id, run := range map[string]string{"lost": "gone", "runs": "there"} {
@@ -228,8 +228,8 @@ func TestAStartedJobOfAnUnknownWorkerIsStale(t *testing.T) {
 	}
 }
 
-// Two runs of one job at once: the first one's worker was believed dead. Only the
-// run that the job belongs to now has its result recorded.
+// A job runs twice at once, because its first worker seemed dead. Only the second run may
+// record a result.
 func TestTheResultOfARunThatWasReplacedIsDropped(t *testing.T) {
 	for field, value := range map[string]string{"worker_run": "another", "attempts": "2"} {
 		t.Run(field, func(t *testing.T) {

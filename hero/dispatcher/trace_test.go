@@ -10,11 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"edda/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "rewrite the checked-in traces")
 
-// monitor records every command that Redis carries out, those of scripts too.
+// monitor records every command that Redis executes, inside scripts too.
 type monitor struct {
 	conn  net.Conn
 	lines *bufio.Scanner
@@ -23,9 +25,7 @@ type monitor struct {
 func newMonitor(b *bench) *monitor {
 	b.t.Helper()
 	conn, err := net.Dial("tcp", b.server.Address())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 	b.t.Cleanup(func() { _ = conn.Close() })
 	fmt.Fprint(conn, "MONITOR\r\n")
 	m := &monitor{conn, bufio.NewScanner(conn)}
@@ -36,7 +36,7 @@ func newMonitor(b *bench) *monitor {
 
 var quoted = regexp.MustCompile(`"((?:[^"\\]|\\.)*)"`)
 
-// until reads the commands up to one that the test sends itself.
+// until reads the commands up to a mark, which the test sends as a command.
 func (m *monitor) until(b *bench, mark string) [][]string {
 	b.t.Helper()
 	b.db.Echo(b.ctx, mark)
@@ -61,8 +61,8 @@ func (m *monitor) until(b *bench, mark string) [][]string {
 	return nil
 }
 
-// documented keeps the commands that touch keys of the document, and the fields
-// that it names. A script is its commands: EVALSHA itself is left out.
+// documented keeps the commands on keys of the document, with the fields of the document.
+// It drops EVALSHA, because the monitor shows the commands of a script.
 func documented(commands [][]string, id string) string {
 	var out []string
 	for _, c := range commands {
@@ -81,14 +81,14 @@ func documented(commands [][]string, id string) string {
 		case "LPUSH", "EXPIRE":
 			line += " " + strings.ReplaceAll(c[2], id, "{job_id}")
 		}
-		if len(out) == 0 || out[len(out)-1] != line { // looks that are repeated while nothing happens
+		if len(out) == 0 || out[len(out)-1] != line { // drops repeated polls
 			out = append(out, line)
 		}
 	}
 	return strings.Join(out, "\n") + "\n"
 }
 
-// fields shows the status with what comes with it, and of a creation the names.
+// fields formats the fields of a status change, and only the names for a creation.
 func fields(pairs []string) string {
 	if pairs[0] == "id" {
 		return " {job_fields}"
@@ -105,15 +105,13 @@ func fields(pairs []string) string {
 	return out
 }
 
-// The commands that create, submit, process and reply are those of the document,
-// in its order, with what HERO's decisions put in their place; see the trace.
+// The commands to create, submit, process and reply are those of the document, in its
+// order, except where docs/HERO.md decides otherwise; the expected trace shows both.
 func TestTheTraceIsTheDocuments(t *testing.T) {
 	b := newBench(t, Options{})
 	m := newMonitor(b)
 	j, err := b.client.Create(b.ctx, Job{ID: "4f9c", WorkerID: "w", Script: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	trace := "# create\n" + documented(m.until(b, "created"), j.ID)
 	b.submit(j.ID, Queued)
 	trace += "# submit\n" + documented(m.until(b, "submitted"), j.ID)
@@ -126,9 +124,7 @@ func TestTheTraceIsTheDocuments(t *testing.T) {
 		err = os.WriteFile("testdata/trace.txt", []byte(trace), 0o644)
 		want = []byte(trace)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if trace != string(want) {
 		t.Errorf("the trace is now\n%swant\n%s", trace, want)
 	}
@@ -143,7 +139,7 @@ func TestTheTraceIsTheDocuments(t *testing.T) {
 	})
 }
 
-// relevant leaves out looks, whose number depends on the time that a run takes.
+// relevant drops polls, because their number depends on the duration of a run.
 func relevant(trace string) string {
 	var out string
 	for line := range strings.Lines(trace) {
@@ -154,7 +150,7 @@ func relevant(trace string) string {
 	return out
 }
 
-// inOrder checks that lines with these beginnings come one after the other.
+// inOrder checks that lines with these prefixes follow each other.
 func inOrder(t *testing.T, trace string, want []string) {
 	t.Helper()
 	rest := strings.Split(trace, "\n")

@@ -20,45 +20,45 @@ import (
 )
 
 const (
-	// tick is how often a worker looks at its stop queue while something runs.
+	// tick is the interval at which a worker reads its stop queue while a job runs.
 	tick = 250 * time.Millisecond
 	// beatEvery is the interval of a worker's heartbeats. A worker that misses beatsLost of
 	// them counts as dead.
 	beatEvery = 5 * time.Second
 	beatsLost = 3
-	// takeWait is how long one blocking take lasts; a stop waits for its end.
+	// takeWait bounds one blocking take. A stop waits for its end.
 	takeWait = 250 * time.Millisecond
-	// maxBatch bounds one round, because Redis serves no other client meanwhile.
+	// maxBatch bounds one round, because Redis serves no other client during a script.
 	maxBatch = 128
-	// maxConcurrency bounds what one worker runs at once.
+	// maxConcurrency bounds the jobs that a worker runs at once.
 	maxConcurrency = 10_000
-	// The waits between calls of a Redis that is in trouble.
+	// The pauses after a failed call of Redis.
 	firstPause = 50 * time.Millisecond
 	lastPause  = 5 * time.Second
-	// defaultGrace is how long running jobs may go on once the worker is to stop.
+	// defaultGrace is the time that running jobs have to end when the worker stops.
 	defaultGrace = 20 * time.Second
-	// recordWithin bounds how long a stopping worker tries to record the last results. The
-	// sweep finds the jobs that it could not record.
+	// recordWithin bounds the time that a stopping worker tries to record the last results.
+	// The sweep finds the jobs that it could not record.
 	recordWithin = 5 * time.Second
 )
 
-// WorkerOptions of a Worker. The zero value speaks the protocol as documented,
-// and runs one job at a time.
+// WorkerOptions of a Worker. The zero value speaks the documented protocol, and runs one
+// job at a time.
 type WorkerOptions struct {
 	Scheme      Scheme
 	Order       Order
-	Concurrency int           // jobs with concurrent: true that run at once; 1
-	Timeout     time.Duration // of jobs that have none; 0: none
-	Grace       time.Duration // for running jobs when Run is to end; then they go back to the queue
-	Keep        time.Duration // ended jobs are removed after it; 0: never
-	LogDir      string        // where jobs may write logs
-	// Logs bound those that jobs write there: 16 MiB, one older part, 1000 files, 30 days.
+	Concurrency int           // jobs with concurrent: true that run at once; 0: 1
+	Timeout     time.Duration // of jobs without one; 0: none
+	Grace       time.Duration // of running jobs when Run stops; then they return to the queue; 0: 20 s
+	Keep        time.Duration // until an ended job is removed; 0: never
+	LogDir      string        // the folder of the jobs' logs
+	// Logs bounds the jobs' logs: 16 MiB, one rotated part, 1000 files, 30 days.
 	Logs    script.LogBounds
-	Beat    time.Duration // between two heartbeats; a worker may miss three; 0: five seconds
-	Sweep   time.Duration // between looks for stale jobs; 0: every ten seconds; negative: never
+	Beat    time.Duration // between two heartbeats; a worker is dead after three missed ones; 0: 5 s
+	Sweep   time.Duration // between two sweeps for stale jobs; 0: 10 s; negative: never
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
-	// Began, where set, is told once the worker has registered itself.
+	// Began, where set, is called once the worker has registered itself.
 	Began func()
 }
 
@@ -90,48 +90,47 @@ func (o *WorkerOptions) validate() error {
 	return nil
 }
 
-// Worker takes the jobs of one worker id and runs them. Several processes may
-// have the same id: they share its queue.
+// Worker takes the jobs of one worker id and runs them. Several processes may have the same
+// id and share its queue.
 //
-// A Worker is no list.Consumer. A consumer moves a key and then decides in Go what to do
-// with it. A worker looks at the queue first, because a job that must run alone stays there
-// while others run, and it records results, takes jobs and begins them in one script. Its
-// taken list has a lease, the heartbeat, after which any worker's sweep requeues the jobs;
-// a consumer's list waits for its owner.
+// A Worker is no list.Consumer, which moves a key and then decides in Go how to handle it.
+// A worker reads the head of the queue first, because a job that must run alone stays there
+// while other jobs run, and it records results, takes jobs and begins them in one script.
+// Its taken list has a lease, the heartbeat, after which any worker's sweep requeues the
+// jobs; a consumer's list waits for its owner.
 type Worker struct {
 	conn
-	id, run string // run tells this process from others of the id
+	id, run string // run identifies this process among those of the id
 	exec    Executor
 	keeper  *logKeeper
 	o       WorkerOptions
 	metrics *metrics
 	sweeper *sweeper
-	taken   string // the list of what this process has taken
+	taken   string // the list of the jobs that this process has taken
 
-	// What follows belongs to the goroutine of Run.
+	// The goroutine of Run owns the following fields.
 	running  map[string]*runningJob
-	done     []result
-	pending  []string        // moved to the taken list, not begun: "gate"|"free", id, …
-	hungry   bool            // the queue may hold something
-	blocked  bool            // a job that must run alone is next
+	done     []result        // not recorded yet
+	pending  []string        // in the taken list, not begun: "gate"|"free", id, …
+	hungry   bool            // the queue may hold jobs
+	blocked  bool            // the next job must run alone
 	fetching bool            // fetch is under way
-	troubled error           // what fetch met
-	beaten   time.Time       // when it last said that it lives
-	stopped  time.Time       // when it last looked at its stop queue
-	strays   map[string]bool // in the taken list and unknown, at the last look
+	troubled error           // of the last fetch
+	beaten   time.Time       // of the last heartbeat
+	stopped  time.Time       // of the last read of the stop queue
+	strays   map[string]bool // in the taken list and unknown at the last comparison
 
 	results chan result
 	fetched chan fetch
 	jobs    sync.WaitGroup
 }
 
-// runningJob is one that was begun.
 type runningJob struct {
 	cancel context.CancelCauseFunc
-	alone  bool
+	alone  bool // no other job may run beside it
 }
 
-// fetch is what a blocking take brought.
+// fetch is the outcome of a blocking take.
 type fetch struct {
 	id  string
 	err error
@@ -164,9 +163,9 @@ func NewWorker(db *redis.Client, id string, exec Executor, o WorkerOptions) (*Wo
 	return w, nil
 }
 
-// Run works until ctx ends; then it takes no more, gives what runs its grace, and
-// puts back what does not end in it. It returns an error only where Redis refuses
-// it for good. It is called once.
+// Run works until ctx ends. Then it takes no more jobs, gives the running ones their grace,
+// and returns the others to the queue. It fails only on a Permanent error of Redis. It must
+// be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	jobs, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	sweeping, stopSweep := context.WithCancel(ctx)
@@ -184,7 +183,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// work is the loop. It owns the books of running jobs.
+// work is the worker's loop.
 func (w *Worker) work(ctx, jobs context.Context) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -202,7 +201,7 @@ func (w *Worker) work(ctx, jobs context.Context) error {
 			return nil
 		default:
 			working.Failed(err)
-			_ = backoff.Wait(ctx, retry.Next()) // what ends meanwhile waits in its channel
+			_ = backoff.Wait(ctx, retry.Next()) // the channel keeps results meanwhile
 			continue
 		}
 		if ctx.Err() != nil {
@@ -214,7 +213,7 @@ func (w *Worker) work(ctx, jobs context.Context) error {
 	}
 }
 
-// runOnce does what there is to do now.
+// runOnce looks at the clock, collects results, and runs a round if one is due.
 func (w *Worker) runOnce(ctx, jobs context.Context) error {
 	if err := w.troubled; err != nil {
 		w.troubled = nil
@@ -230,15 +229,15 @@ func (w *Worker) runOnce(ctx, jobs context.Context) error {
 	return w.round(ctx, jobs)
 }
 
-// due tells whether a round has anything to record, to begin or to take.
+// due reports whether a round has anything to record, begin or take.
 func (w *Worker) due(ctx context.Context) bool {
 	return len(w.done) > 0 || w.begins() || ctx.Err() == nil && w.hungry && w.room() > 0
 }
 
-// begins tells whether a moved job may begin: a held one waits until no other job runs.
+// begins reports whether a taken job may begin. A blocked one waits until no other job runs.
 func (w *Worker) begins() bool { return len(w.pending) > 0 && (!w.blocked || len(w.running) == 0) }
 
-// room is how many jobs may be taken.
+// room returns the number of jobs that may be taken.
 func (w *Worker) room() int {
 	if w.alone() || w.blocked && len(w.running) > 0 {
 		return 0
@@ -250,10 +249,10 @@ func (w *Worker) room() int {
 	return max(0, min(n, maxBatch))
 }
 
-// alone tells whether a job runs that nothing may run beside.
+// alone reports whether the running job must run alone.
 func (w *Worker) alone() bool {
 	for _, r := range w.running {
-		return r.alone // then it is the only one
+		return r.alone // such a job is the only one
 	}
 	return false
 }
@@ -295,7 +294,7 @@ func (w *Worker) wait(ctx context.Context, tick <-chan time.Time) {
 	}
 }
 
-// fetch moves one job to the taken list as soon as there is one.
+// fetch moves the next job to the taken list, and waits takeWait for it.
 func (w *Worker) fetch(ctx context.Context) {
 	from := "RIGHT"
 	if w.order == LIFO {
@@ -308,7 +307,7 @@ func (w *Worker) fetch(ctx context.Context) {
 	w.fetched <- fetch{id, err}
 }
 
-// received takes in what fetch brought; the next round returns its error.
+// received handles the outcome of fetch. runOnce returns its error.
 func (w *Worker) received(f fetch) {
 	w.fetching = false
 	if f.err != nil {
@@ -317,7 +316,7 @@ func (w *Worker) received(f fetch) {
 	}
 	if f.id != "" {
 		w.pending = append(w.pending, "gate", f.id)
-		w.hungry = true // where one came there may be more
+		w.hungry = true // more may follow
 	}
 }
 
@@ -343,15 +342,22 @@ func (w *Worker) leave(cut context.CancelCauseFunc) {
 	}
 	w.farewell(w.recordAll)
 	w.farewell(func(ctx context.Context) error {
-		if err := w.returnTaken(ctx); err != nil {
-			return err
+		ids, err := w.db.LRange(ctx, w.taken, 0, -1).Result()
+		if err != nil {
+			return trouble("read the taken list", err)
+		}
+		if len(ids) > 0 {
+			w.pending = nil
+			if err := w.putBack(ctx, ids); err != nil {
+				return err
+			}
 		}
 		return trouble("remove the worker's heartbeat", w.script(ctx, w.scripts.beat, w.id, w.run, 0))
 	})
 }
 
-// farewell does something until it succeeds, for recordWithin at most: the sweep mends
-// what is not done.
+// farewell repeats a step until it succeeds, for recordWithin at most. Later the sweep
+// repairs an unfinished step.
 func (w *Worker) farewell(do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), recordWithin)
 	defer cancel()
@@ -366,25 +372,11 @@ func permanent(err error) bool { return errors.Is(err, edda.Permanent) }
 
 func newRetry() backoff.Exponential { return backoff.Exponential{First: firstPause, Most: lastPause} }
 
-// returnTaken puts back what was moved and never begun.
-func (w *Worker) returnTaken(ctx context.Context) error {
-	ids, err := w.db.LRange(ctx, w.taken, 0, -1).Result()
-	if err != nil || len(ids) == 0 {
-		return trouble("look at what is taken", err)
-	}
-	w.pending = nil
-	return w.putBack(ctx, ids)
-}
-
 func (w *Worker) putBack(ctx context.Context, ids []string) error {
-	args := []any{w.id, w.run}
-	for _, id := range ids {
-		args = append(args, id)
-	}
-	return trouble("put back what was taken", w.script(ctx, w.scripts.astray, args...))
+	return trouble("return taken jobs", w.script(ctx, w.scripts.astray, with(ids, w.id, w.run)...))
 }
 
-// script runs a script for its effect; an answer of nil is none.
+// script runs a script and drops its answer.
 func (l conn) script(ctx context.Context, s *redis.Script, args ...any) error {
 	if err := l.run(ctx, s, args...).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return err

@@ -14,13 +14,14 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
-// held runs until it is told to go on, or its context ends.
+// held is an executor that blocks until the test continues it, or its context ends.
 type held struct {
 	began chan string
 	goOn  chan struct{}
-	most  atomic.Int64 // that ran at once
+	most  atomic.Int64 // runs at once
 	now   atomic.Int64
 }
 
@@ -122,10 +123,10 @@ func TestStopBeforeAndWhileRunning(t *testing.T) {
 	if len(h.began) != 0 {
 		t.Error("the queued job began")
 	}
-	// a request that came too late goes once somebody looks
+	// The next look removes a request that came too late.
 	b.db.HSet(b.ctx, "hero:job:of somebody else's job", "status", "finished")
 	b.dispatch(Job{})
-	eventually(t, "the stop queue is empty", func() bool { return b.db.LLen(b.ctx, StopQueue("w")).Val() == 0 })
+	testkit.Until(t, 20*time.Second, "the stop queue is empty", func() bool { return b.db.LLen(b.ctx, StopQueue("w")).Val() == 0 })
 	close(h.goOn)
 	stop()
 }
@@ -205,7 +206,7 @@ func TestHashesThatCannotBeRun(t *testing.T) {
 	b.idle("w")
 }
 
-// What has a result is never run again, however often its id is in the queue.
+// A job with a result never runs again, however often its id is in the queue.
 func TestAnIDThatIsQueuedAgainDoesNotRunAgain(t *testing.T) {
 	b := newBench(t, Options{})
 	h := newHeld()
@@ -213,11 +214,11 @@ func TestAnIDThatIsQueuedAgainDoesNotRunAgain(t *testing.T) {
 	j := b.dispatch(Job{Concurrent: true})
 	<-h.began
 	b.db.LPush(b.ctx, "hero:work_queue:w", j.ID, j.ID)
-	eventually(t, "the queue is empty", func() bool { n, _ := b.client.Depth(b.ctx, "w"); return n == 0 })
+	testkit.Until(t, 20*time.Second, "the queue is empty", func() bool { n, _ := b.client.Depth(b.ctx, "w"); return n == 0 })
 	close(h.goOn)
 	b.ended(j.ID)
 	b.db.LPush(b.ctx, "hero:work_queue:w", j.ID, j.ID)
-	eventually(t, "the queue is empty", func() bool { n, _ := b.client.Depth(b.ctx, "w"); return n == 0 })
+	testkit.Until(t, 20*time.Second, "the queue is empty", func() bool { n, _ := b.client.Depth(b.ctx, "w"); return n == 0 })
 	stop()
 	b.idle("w")
 	if j, _ := b.client.Job(b.ctx, j.ID); len(h.began) != 0 || j.Attempts != 1 || j.Status != hero.JobFinished {
@@ -260,21 +261,17 @@ func TestAStoppedWorkerLetsJobsEndInTheirGrace(t *testing.T) {
 	}
 }
 
-// The answer to a take was lost: Redis has given us what we do not know of.
+// The answer to a take was lost, so the taken list has a job that the worker does not know.
 func TestAJobWhoseTakingWasNotHeardOfRuns(t *testing.T) {
 	b := newBench(t, Options{})
 	w, err := NewWorker(b.db, "w", executor(echo), WorkerOptions{Beat: 20 * time.Millisecond, Sweep: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	j := b.dispatch(Job{Script: "found"})
-	if _, err := w.exchange(b.ctx, 0, 1, nil); err != nil { // and nobody looks at the answer
+	if _, err := w.exchange(b.ctx, 0, 1, nil); err != nil { // the answer is dropped
 		t.Fatal(err)
 	}
 	moved := b.dispatch(Job{Script: "found too"})
-	if err := b.db.LMove(b.ctx, "hero:work_queue:w", w.taken, "RIGHT", "LEFT").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.db.LMove(b.ctx, "hero:work_queue:w", w.taken, "RIGHT", "LEFT").Err())
 	if j, _ := b.client.Job(b.ctx, j.ID); j.Status != hero.JobStarted {
 		t.Fatalf("%+v", j)
 	}
@@ -320,12 +317,10 @@ func TestWorkerOptions(t *testing.T) {
 	}
 }
 
-// A job that a blocking take may bring has its place kept.
+// room reserves a place for the job that a blocking take may return.
 func TestRoom(t *testing.T) {
 	w, err := NewWorker(nil, "w", executor(echo), WorkerOptions{Concurrency: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	steps := []struct {
 		does func()
 		want int

@@ -83,7 +83,7 @@ func (s State) Prerequisite(now time.Time, name string) (State, []Act, []uint32)
 	return next, acts, ready
 }
 
-// awaits tells whether any node names the prerequisite. Only those are recorded, so that the
+// awaits reports whether any node names the prerequisite. Only those are recorded, so that the
 // state cannot grow.
 func (s State) awaits(name string) bool {
 	return slices.ContainsFunc(s.Definition.Nodes, func(n Node) bool { return slices.Contains(n.Prerequisites, name) })

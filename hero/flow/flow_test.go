@@ -10,8 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"encoding/json"
+	"reflect"
+
 	"edda/hero"
 	"edda/hero/flow"
+	"edda/internal/testkit"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -25,9 +29,7 @@ func job(id uint32, depends ...uint32) hero.Job {
 func define(t *testing.T, jobs ...hero.Job) flow.Definition {
 	t.Helper()
 	d, err := flow.Define(flowOf(jobs...), jobs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return d
 }
 
@@ -274,9 +276,7 @@ func TestNodesGoBeforeTheJobsOwnDependencies(t *testing.T) {
 	f := flowOf(job(1), job(2, 1))
 	f.Nodes = []hero.FlowNode{{ID: 2, Depends: []uint32{}, SupervisorURL: "http://127.0.0.1:1"}, {ID: 1, Depends: []uint32{2, 2}, Prerequisites: []string{"p"}}}
 	d, err := flow.Define(f, []hero.Job{job(1), job(2, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if n := d.Nodes[0]; !slices.Equal(n.Depends, []uint32{2}) || !slices.Equal(n.Prerequisites, []string{"p"}) {
 		t.Fatalf("%+v", n)
 	}
@@ -454,4 +454,51 @@ func TestAMetPrerequisiteStaysMetWhenAFlowIsResumed(t *testing.T) {
 	s.Met = []string{"disk"}
 	_, acts := s.Definition.Resume(s).Start(at(2))
 	want(t, acts, "flow started", "dispatch 1 #1001", "dispatch 2 #1001")
+}
+
+// Between two steps a flow is the JSON that the engine keeps, and an act is the
+// JSON of an outbox row: a field that is not in it is forgotten.
+func TestWhatAFlowKeepsIsWholeInItsJSON(t *testing.T) {
+	for _, kept := range []any{&flow.State{}, &flow.Batch{}, &hero.Report{}} {
+		want := reflect.ValueOf(kept).Elem()
+		fill(t, want)
+		text, err := json.Marshal(kept)
+		testkit.Must(t, err)
+		got := reflect.New(want.Type())
+		testkit.Must(t, json.Unmarshal(text, got.Interface()))
+		for i := range want.NumField() {
+			if have, want := got.Elem().Field(i).Interface(), want.Field(i).Interface(); !reflect.DeepEqual(have, want) {
+				t.Errorf("%T forgets of its %s:\nhave %+v\nwant %+v", kept, got.Elem().Type().Field(i).Name, have, want)
+			}
+		}
+	}
+}
+
+// fill sets everything to something.
+func fill(t *testing.T, v reflect.Value) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("error")
+		if v.Type() == reflect.TypeFor[hero.NodeStatus]() {
+			v.SetString("failed") // it reads its own words only
+		}
+	case reflect.Uint8, reflect.Uint32:
+		v.SetUint(7)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(t, v.Index(0))
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"output": "x"}))
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(epoch))
+			return
+		}
+		for i := range v.NumField() {
+			fill(t, v.Field(i))
+		}
+	default:
+		t.Fatalf("how is %s filled?", v.Type())
+	}
 }

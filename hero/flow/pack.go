@@ -88,7 +88,7 @@ func (s State) head() StateHead {
 	return h
 }
 
-// sameDefinition tells whether both states share one definition, which never changes while a
+// sameDefinition reports whether both states share one definition, which never changes while a
 // flow runs. Pack writes any other one.
 func sameDefinition(a, b Definition) bool {
 	return a.FlowID == b.FlowID && len(a.Nodes) == len(b.Nodes) && (len(a.Nodes) == 0 || &a.Nodes[0] == &b.Nodes[0])

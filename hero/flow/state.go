@@ -133,7 +133,7 @@ func (s State) Next() time.Time {
 	return at
 }
 
-// Ended tells whether the flow has ended.
+// Ended reports whether the flow has ended.
 func (s State) Ended() bool { return s.Status.Ended() }
 
 // Node finds a node by its job's id.

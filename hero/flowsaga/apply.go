@@ -259,7 +259,7 @@ func (a *application) step(in *edda.Instance, ev edda.Event, next flow.State, ac
 	a.add(tr)
 }
 
-// numbered tells whether the event is a report that names its attempt. A repeated one changes
+// numbered reports whether the event is a report that names its attempt. A repeated one changes
 // nothing, so its id, one of several for each job, need not be kept.
 func numbered(ev edda.Event) bool {
 	var r struct {

@@ -11,6 +11,7 @@ import (
 	"edda/hero"
 	"edda/hero/flow"
 	"edda/hero/flowsaga"
+	"edda/internal/testkit"
 	"edda/saga"
 )
 
@@ -33,9 +34,7 @@ var shapes = map[string]func(id uint32) []uint32{
 func costOf(t testing.TB, n int, depends func(uint32) []uint32) (c cost) {
 	t.Helper()
 	set, err := saga.NewSet()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	s, f := flowsaga.With(set), hero.Flow{ID: 33, CallerID: 12, ContextID: 7}
 	var jobs []hero.Job
 	for id := uint32(1); id <= uint32(n); id++ {
@@ -46,15 +45,11 @@ func costOf(t testing.TB, n int, depends func(uint32) []uint32) (c cost) {
 		f.Jobs, jobs = append(f.Jobs, id), append(jobs, j)
 	}
 	d, err := flow.Define(f, jobs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	cell, at, events := edda.Cell{Key: flowsaga.Key("acme", 7, 33)}, epoch, 0
 	give := func(name string, payload any) {
 		raw, err := json.Marshal(payload)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		events++
 		at = at.Add(time.Millisecond)
 		ev := edda.Event{Kind: edda.KindSignal, ID: fmt.Sprintf("report/7/33/%06d", events), Tenant: "acme", Key: cell.Key, Type: name, Payload: raw, Time: at}
@@ -94,9 +89,7 @@ func costOf(t testing.TB, n int, depends func(uint32) []uint32) (c cost) {
 func written(t testing.TB, tr edda.Transition) int {
 	t.Helper()
 	raw, err := json.Marshal(tr.Instance)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	n := len(raw) + len(tr.Instance.State) + len(tr.Event.Payload)
 	for _, p := range tr.Parts {
 		n += len(p.Data)

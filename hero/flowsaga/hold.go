@@ -7,7 +7,7 @@ import (
 	"edda"
 )
 
-// holds tells whether an operator's verb is about a held event: one at which a flow's step
+// holds reports whether an operator's verb is about a held event: one at which a flow's step
 // failed, which the engine keeps in the cell. The flow goes on meanwhile.
 func holds(ev edda.Event) bool {
 	return ev.Kind == edda.KindOperator && (ev.Type == edda.VerbRedrive || ev.Type == edda.VerbDrop || ev.Type == edda.VerbSkip && ev.Step == "")

@@ -16,12 +16,13 @@ import (
 	"edda/hero"
 	"edda/hero/flow"
 	"edda/hero/flowsaga"
+	"edda/internal/testkit"
 	"edda/saga"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// desk gives events to one flow, and keeps the due index as the store would.
+// desk applies events to one flow, and keeps the due index as the store does.
 type desk struct {
 	t    failer
 	s    flowsaga.Sagas
@@ -115,8 +116,7 @@ func (d *desk) read() {
 	}
 }
 
-// check: whatever comes due next has a row that is early enough, and there is
-// one row at most.
+// check checks that there is at most one row, early enough for the next due time.
 func (d *desk) check() {
 	in := d.cell.Instance
 	if in == nil || in.Status.Finished() {
@@ -266,9 +266,7 @@ func TestWhatIsNotForAFlowIsRefused(t *testing.T) {
 
 func TestOtherSagasAreLeftToTheOther(t *testing.T) {
 	set, err := saga.NewSet()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	s := flowsaga.With(set)
 	if got := s.Route(edda.Event{Kind: edda.KindEvent, Type: "OrderPlaced"}); got != nil {
 		t.Fatalf("%+v", got)
@@ -294,8 +292,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Whatever comes, in whatever order: the rows of the due index stay true, and a
-// flow that is only waited for ends.
+// After any events in any order the rows of the due index are right, and a flow without
+// further events ends.
 func TestEveryFlowEndsAndItsRowsAreTrue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDesk(t)
@@ -321,16 +319,14 @@ func TestEveryFlowEndsAndItsRowsAreTrue(t *testing.T) {
 	})
 }
 
-// The engine holds the event at which a step broke; the flow goes on, and an
-// operator applies it again or gives it up.
+// The engine holds the event at which a step failed. The flow goes on, and an operator
+// redrives or drops the event.
 func TestAHeldEventIsReleased(t *testing.T) {
 	for verb, want := range map[string]edda.Fate{edda.VerbRedrive: edda.FateHandled, edda.VerbDrop: edda.FateHandled} {
 		d := newDesk(t)
 		d.signal(epoch, "s1", "start", definition(t, 0))
 		raw, err := json.Marshal(report(1, hero.NodeCompleted))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		held := edda.Event{Kind: edda.KindSignal, ID: "r1", Tenant: "acme", Key: d.cell.Key, Type: "report", Payload: raw, Time: epoch}
 		in := *d.cell.Instance
 		in.Held = "D1"
@@ -353,14 +349,10 @@ func TestADeadLetterOfAFlowIsRedriven(t *testing.T) {
 	d := newDesk(t)
 	d.signal(epoch, "s1", "start", definition(t, 0))
 	raw, err := json.Marshal(report(1, hero.NodeCompleted))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	dead := edda.Event{Kind: edda.KindSignal, ID: "r1", Tenant: "acme", Key: d.cell.Key, Type: "report", Payload: json.RawMessage(`"broken"`), Time: epoch}
 	payload, err := json.Marshal(edda.Redrive{DeadLetter: "D1", Event: &dead, Data: raw})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	verb := edda.Event{Kind: edda.KindOperator, ID: "o1", Type: edda.VerbRedrive, Key: d.cell.Key, Tenant: "acme", Time: epoch, Payload: payload}
 	out := d.apply(verb)
 	if len(out) != 2 || !slices.Equal(out[0].Resolved, []string{"D1"}) || out[1].Fate != edda.FateHandled || !out[1].Event.Redriven {
@@ -409,9 +401,7 @@ func TestAFlowOfAnOlderEddaGoesOn(t *testing.T) {
 	d := newDesk(t)
 	whole, _ := definition(t, 0).State().Start(epoch)
 	raw, err := json.Marshal(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	d.cell.Instance = &edda.Instance{Key: d.cell.Key, Version: 1, Generation: 1, Status: edda.StatusRunning, Started: epoch, Updated: epoch, Revision: 1, State: raw, Armed: whole.Next()}
 	d.rows = []time.Time{whole.Next()}
 	fate(t, d.signal(epoch.Add(time.Second), "r1", "report", report(1, hero.NodeCompleted)), edda.FateHandled)
@@ -426,7 +416,7 @@ func TestAFlowOfAnOlderEddaGoesOn(t *testing.T) {
 	}
 }
 
-// A flow that starts again with other jobs leaves no part of the earlier ones behind.
+// A flow that starts again with other jobs has no part of the earlier ones.
 func TestTheNextStartOfASmallerFlowRemovesTheParts(t *testing.T) {
 	d := newDesk(t)
 	var jobs []hero.Job
@@ -436,9 +426,7 @@ func TestTheNextStartOfASmallerFlowRemovesTheParts(t *testing.T) {
 		f.Jobs = append(f.Jobs, id)
 	}
 	large, err := flow.Define(f, jobs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	d.signal(epoch, "s1", "start", large)
 	for id := 1; id <= 20; id++ {
 		d.signal(epoch, fmt.Sprint("m", id), "met", map[string]string{"name": fmt.Sprint("p", id)})

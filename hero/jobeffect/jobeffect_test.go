@@ -17,11 +17,13 @@ import (
 	"edda/hero"
 	"edda/hero/jobeffect"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 	"edda/manifests"
 )
 
-// patience bounds what should happen at once.
+// patience bounds events that should happen at once.
 const patience = 20 * time.Second
 
 func compile(t *testing.T, text string) (*effects.Effect, manifests.Problems) {
@@ -81,35 +83,23 @@ func TestCheck(t *testing.T) {
 	effecttest.Schema(t, jobeffect.Kind().Spec, accepted...)
 }
 
-// shop is a Redis and whoever runs its jobs.
+// shop is a Redis with a runner of its jobs.
 type shop struct {
 	t        *testing.T
 	server   *realservers.Server
 	db       *redisdb.DB
 	provider *jobeffect.Provider
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	seen  map[string]bool
 	calls map[string]int // by key
 	ready chan struct{}  // closed at the second call of hangs
 }
 
 func newShop(t *testing.T) *shop {
-	s, err := realservers.Redis(realservers.RedisOptions{AppendOnly: true})
-	must(t, err)
-	t.Cleanup(func() { must(t, s.Stop()) })
-	db, err := redisdb.Open(redisdb.Options{Addr: s.Address()})
-	must(t, err)
-	t.Cleanup(func() { must(t, db.Close()) })
-	must(t, db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{12}}))
+	s, db := redisdbtest.New(t, realservers.RedisOptions{AppendOnly: true})
+	testkit.Must(t, db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{12}}))
 	return &shop{t: t, server: s, db: db, provider: jobeffect.New(db), seen: map[string]bool{}, calls: map[string]int{}, ready: make(chan struct{})}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // work runs the jobs on msg_out until the test ends.
@@ -124,9 +114,9 @@ func (s *shop) work() {
 				continue
 			}
 			caller, id, err := hero.ParseMessageKey(key)
-			must(s.t, err)
+			testkit.Must(s.t, err)
 			m, err := s.db.Message(ctx, 7, caller, id)
-			must(s.t, err)
+			testkit.Must(s.t, err)
 			all.Go(func() { s.run(ctx, m) })
 		}
 	})
@@ -166,9 +156,9 @@ func (s *shop) Call(ctx context.Context, c effects.Call) (effects.Response, erro
 // jobs counts the jobs of one command.
 func (s *shop) jobs(t *testing.T, command string) (n int) {
 	c, err := s.db.Client(7)
-	must(t, err)
+	testkit.Must(t, err)
 	jobs, err := s.db.Jobs(t.Context(), 7)
-	must(t, err)
+	testkit.Must(t, err)
 	for _, j := range jobs {
 		if c.HGet(t.Context(), j.Key(), "edda_command").Val() == command {
 			n++
@@ -214,7 +204,7 @@ func TestWhatAJobGivesBack(t *testing.T) {
 	call := func(key string, change map[string]any) effects.Response {
 		t.Helper()
 		r, err := s.Call(t.Context(), effects.Call{Effect: "e", ID: key, Key: key, Tenant: "acme", Config: config(change)})
-		must(t, err)
+		testkit.Must(t, err)
 		return r
 	}
 	r := call("one", map[string]any{"type": "Python", "timeout": "90s", "queue_timeout": "2h", "retries": 2})
@@ -226,7 +216,7 @@ func TestWhatAJobGivesBack(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	jobs, err := s.db.Jobs(t.Context(), 7)
-	must(t, err)
+	testkit.Must(t, err)
 	for _, j := range jobs {
 		if j.Script == "print(1)" && (j.Timeout != 90 || j.QueueTimeout != 7200 || j.Retries != 2 || j.EnvVars["AGE"] != "7") {
 			t.Fatalf("%+v", j)
@@ -238,7 +228,7 @@ func TestAScriptFromAFile(t *testing.T) {
 	s := newShop(t)
 	s.work()
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "resize.py"), []byte("fail"), 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "resize.py"), []byte("fail"), 0o600))
 	call := func(file string) (effects.Response, error) {
 		c := config(map[string]any{"file": file})
 		delete(c, "script")
@@ -261,11 +251,11 @@ func TestTheSupervisorIsInTheMessage(t *testing.T) {
 		ended <- err
 	}()
 	key, err := s.db.Take(t.Context(), 7, hero.MsgOut, "taken", patience)
-	must(t, err)
+	testkit.Must(t, err)
 	caller, id, err := hero.ParseMessageKey(key)
-	must(t, err)
+	testkit.Must(t, err)
 	m, err := s.db.Message(t.Context(), 7, caller, id)
-	must(t, err)
+	testkit.Must(t, err)
 	if len(m.Nodes) != 1 || m.Nodes[0].SupervisorURL != "mycelium://abc" || m.Nodes[0].ID != m.Job[0].ID || m.TimeoutResult != 300 {
 		t.Fatalf("%+v", m)
 	}
@@ -305,12 +295,12 @@ func TestRedisMayBeAwayWhileAJobRuns(t *testing.T) {
 	if _, err := s.db.Take(t.Context(), 7, hero.MsgOut, "taken", patience); err != nil {
 		t.Fatal(err)
 	}
-	must(t, s.server.Kill())
+	testkit.Must(t, s.server.Kill())
 	for first := s.db.Ping(t.Context()); first == nil; first = s.db.Ping(t.Context()) {
 	}
-	must(t, s.server.Restart())
+	testkit.Must(t, s.server.Restart())
 	jobs, err := s.db.Jobs(t.Context(), 7)
-	must(t, err)
+	testkit.Must(t, err)
 	if _, _, err := s.db.MoveJob(t.Context(), 7, 12, jobs[0].ID, hero.JobFinished, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
 	"github.com/coder/websocket"
 )
 
@@ -20,9 +22,7 @@ import (
 func trickle(t *testing.T, url string, length int) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	if _, err := fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", length, strings.Repeat(" ", 10)); err != nil {
 		t.Fatal(err)
@@ -37,9 +37,7 @@ func TestSlowAnonymousBodiesKeepNoCallerWaiting(t *testing.T) {
 		slow = append(slow, trickle(t, url, 10<<20))
 	}
 	for range 10 {
-		if err := NewClient(url, ClientOptions{Token: "secret"}).Call(t.Context(), "who", nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, NewClient(url, ClientOptions{Token: "secret"}).Call(t.Context(), "who", nil, nil))
 	}
 	for _, conn := range slow { // each has its answer, though it has sent ten bytes of ten million
 		_ = conn.SetReadDeadline(time.Now().Add(patience))
@@ -57,9 +55,7 @@ func TestSlowBodiesTakeNoPlaceWithoutTokensEither(t *testing.T) {
 		trickle(t, url, 10<<20)
 	}
 	for range 10 {
-		if err := NewClient(url, ClientOptions{}).Call(t.Context(), "none", nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, NewClient(url, ClientOptions{}).Call(t.Context(), "none", nil, nil))
 	}
 }
 
@@ -138,9 +134,7 @@ func TestAnonymousBodiesHaveARoomOfTheirOwn(t *testing.T) {
 		}
 		return ctx, nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if !s.anonymousBodies.TryAcquire(maxAnonymousBodies) {
 		t.Fatal("the room is not empty")
 	}
@@ -174,30 +168,22 @@ func TestMessagesOfWebSocketsShareTheRoomOfBodies(t *testing.T) {
 	s, _ := newServer(t, ServerOptions{})
 	url := listen(t, s.WebSocket())
 	c, _, err := websocket.Dial(within(t), url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer func() { _ = c.CloseNow() }()
 	if !s.bodies.TryAcquire(maxBodies) {
 		t.Fatal("the room is not empty")
 	}
-	if err := c.Write(within(t), websocket.MessageText, []byte(one+strings.Repeat(" ", smallBody))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.Write(within(t), websocket.MessageText, []byte(one+strings.Repeat(" ", smallBody))))
 	_, _, err = c.Read(within(t))
 	if code := websocket.CloseStatus(err); code != websocket.StatusTryAgainLater {
 		t.Errorf("%v", err)
 	}
 	s.bodies.Release(20 << 20) // room for two messages, and for more only where each is given back
 	again, _, err := websocket.Dial(within(t), url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer func() { _ = again.CloseNow() }()
 	for range 5 {
-		if err := again.Write(within(t), websocket.MessageText, []byte(one+strings.Repeat(" ", 9<<20))); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, again.Write(within(t), websocket.MessageText, []byte(one+strings.Repeat(" ", 9<<20))))
 		if _, raw, err := again.Read(within(t)); err != nil || !strings.Contains(string(raw), "result") {
 			t.Fatalf("%s %v", raw, err)
 		}
@@ -217,9 +203,7 @@ func TestReceivedIsToldOnceTheBodyIsWhole(t *testing.T) {
 	s, _ := newServer(t, ServerOptions{Received: func(context.Context) { told <- struct{}{} }})
 	url := listen(t, s)
 	trickle(t, url, 100)
-	if err := NewClient(url, ClientOptions{}).Call(t.Context(), "none", nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, NewClient(url, ClientOptions{}).Call(t.Context(), "none", nil, nil))
 	if n := len(told); n != 1 {
 		t.Errorf("told %d times", n)
 	}

@@ -85,7 +85,7 @@ func repeated(raw []byte) string {
 	return ""
 }
 
-// named tells whether the string before rest is the name of a member.
+// named reports whether the string before rest is the name of a member.
 func named(rest []byte) bool {
 	rest = bytes.TrimLeft(rest, " \t\r\n")
 	return len(rest) > 0 && rest[0] == ':'

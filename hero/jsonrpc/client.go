@@ -129,7 +129,7 @@ func (c *Client) post(ctx context.Context, raw []byte) ([]byte, error) {
 	return body, nil
 }
 
-// isResponse tells whether the text is a JSON-RPC response.
+// isResponse reports whether the text is a JSON-RPC response.
 func isResponse(raw []byte) bool {
 	var r struct {
 		Version string `json:"jsonrpc"`

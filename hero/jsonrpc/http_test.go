@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"edda/internal/testkit"
 )
 
 const one = `{"jsonrpc":"2.0","id":1,"method":"none"}`
@@ -26,9 +28,7 @@ func listen(t *testing.T, h http.Handler) string {
 func send(t *testing.T, method, url, contentType, body string, header ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
@@ -36,14 +36,10 @@ func send(t *testing.T, method, url, contentType, body string, header ...string)
 		req.Header.Set(header[i], header[i+1])
 	}
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer func() { _ = res.Body.Close() }()
 	raw, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return res, string(raw)
 }
 
@@ -114,9 +110,7 @@ func TestBodyWithoutALengthIsBounded(t *testing.T) {
 		_ = w.Close()
 	}()
 	res, err := http.Post(url, "application/json", r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != 413 || called.Load() != 0 {
 		t.Errorf("status %d", res.StatusCode)
@@ -139,17 +133,13 @@ func TestBodyThatBreaksOffIsNotCalled(t *testing.T) {
 	s, called := newServer(t, ServerOptions{})
 	url := listen(t, s)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer func() { _ = conn.Close() }()
 	body := `{"jsonrpc":"2.0","id":1,"method":"flow.load","params":{"context_id":1,"id":1}}`
 	if _, err := fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body)+1, body); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, conn.(*net.TCPConn).CloseWrite())
 	answer, _ := io.ReadAll(conn) // a reset is an answer, too
 	if strings.Contains(string(answer), " 200 ") || called.Load() != 0 {
 		t.Errorf("answer %s", answer)
@@ -164,9 +154,7 @@ func TestRequestsBeyondTheBoundWait(t *testing.T) {
 		return true, nil
 	})
 	s, err := NewServer(Info{Title: "t", Version: "1"}, []Method{hold}, ServerOptions{MaxConcurrent: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	url := listen(t, s)
 	var calls sync.WaitGroup
 	for range 2 {
@@ -220,9 +208,7 @@ func withTokens(t *testing.T) *Server {
 		return ctx.Value(actorKey{}).(int), nil
 	})
 	s, err := NewServer(Info{Title: "t", Version: "1"}, []Method{who}, ServerOptions{Auth: tokens})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return s
 }
 
@@ -258,9 +244,7 @@ func TestCallEndsWithItsClient(t *testing.T) {
 		return false, ctx.Err()
 	})
 	s, err := NewServer(Info{Title: "t", Version: "1"}, []Method{m}, ServerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	url := listen(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"edda/internal/testkit"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -43,13 +45,9 @@ const openRPCShape = `{
 func compile(t *testing.T, name, text string) *jsonschema.Schema {
 	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource(name, v); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.AddResource(name, v))
 	s, err := c.Compile(name)
 	if err != nil {
 		t.Fatalf("%s is no JSON Schema: %v", name, err)
@@ -60,9 +58,7 @@ func compile(t *testing.T, name, text string) *jsonschema.Schema {
 func valid(t *testing.T, s *jsonschema.Schema, raw []byte) error {
 	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return s.Validate(v)
 }
 
@@ -70,13 +66,9 @@ func valid(t *testing.T, s *jsonschema.Schema, raw []byte) error {
 func discovered(t *testing.T, s *Server) (Document, []byte) {
 	t.Helper()
 	var r struct{ Result json.RawMessage }
-	if err := json.Unmarshal(s.Handle(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"rpc.discover"}`)), &r); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.Unmarshal(s.Handle(t.Context(), []byte(`{"jsonrpc":"2.0","id":1,"method":"rpc.discover"}`)), &r))
 	var d Document
-	if err := json.Unmarshal(r.Result, &d); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.Unmarshal(r.Result, &d))
 	return d, r.Result
 }
 
@@ -113,9 +105,7 @@ func TestDocumentIsOpenRPC(t *testing.T) {
 func compileOf(t *testing.T, name string, schema any) *jsonschema.Schema {
 	t.Helper()
 	raw, err := json.Marshal(schema)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return compile(t, name+".json", string(raw))
 }
 
@@ -123,9 +113,7 @@ func TestDocumentOfAMethod(t *testing.T) {
 	s, _ := newServer(t, ServerOptions{})
 	d, _ := discovered(t, s)
 	got, err := json.MarshalIndent(d.Methods[1], "", "\t")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	want := `{
 	"name": "flow.load",
 	"summary": "Load a flow",

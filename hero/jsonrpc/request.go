@@ -64,7 +64,7 @@ func readRequest(raw json.RawMessage) (request, *Error) {
 	return r, nil
 }
 
-// idLike tells whether the value may be an id. The specification discourages fractions and
+// idLike reports whether the value may be an id. The specification discourages fractions and
 // allows them.
 func idLike(raw json.RawMessage) bool {
 	kind := kindOf(raw)

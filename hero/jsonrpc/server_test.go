@@ -10,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
+	"os/exec"
+
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -78,9 +82,7 @@ func newServer(t testing.TB, o ServerOptions) (*Server, *atomic.Int32) {
 	t.Helper()
 	called := new(atomic.Int32)
 	s, err := NewServer(Info{Title: "test", Version: "1"}, testMethods(called), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return s, called
 }
 
@@ -303,9 +305,7 @@ func TestCallsOfABatchGoInOrder(t *testing.T) {
 		return true, nil
 	})
 	s, err := NewServer(Info{Title: "t", Version: "1"}, []Method{m}, ServerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var calls []string
 	for i := range 50 {
 		calls = append(calls, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"next","params":{"context_id":1,"id":%d}}`, i, i))
@@ -377,5 +377,16 @@ func TestServerRefusesMethodsThatCannotBeCalled(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// A client that knows only the specifications speaks to the server.
+func TestClientWrittenFromTheSpecifications(t *testing.T) {
+	s, _ := newServer(t, ServerOptions{})
+	t.Cleanup(s.Close)
+	ws := strings.Replace(listen(t, s.WebSocket()), "http", "ws", 1)
+	out, err := exec.CommandContext(within(t), "python3", "testdata/client.py", listen(t, s), ws).CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "checked" {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
 	"github.com/coder/websocket"
 )
 
@@ -25,9 +27,7 @@ func within(t *testing.T) context.Context {
 func dial(t *testing.T, url string, o ClientOptions) *Socket {
 	t.Helper()
 	s, err := Dial(within(t), url, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -36,22 +36,16 @@ func dial(t *testing.T, url string, o ClientOptions) *Socket {
 func raw(t *testing.T, url string) *websocket.Conn {
 	t.Helper()
 	c, _, err := websocket.Dial(within(t), url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = c.CloseNow() })
 	return c
 }
 
 func exchange(t *testing.T, c *websocket.Conn, kind websocket.MessageType, sent string) string {
 	t.Helper()
-	if err := c.Write(within(t), kind, []byte(sent)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.Write(within(t), kind, []byte(sent)))
 	_, got, err := c.Read(within(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return string(got)
 }
 
@@ -75,9 +69,7 @@ func TestWebSocket(t *testing.T) {
 		t.Errorf("binary got %s", got)
 	}
 	// A notification has no answer: the next one is that of the next call.
-	if err := c.Write(within(t), websocket.MessageText, []byte(`{"jsonrpc":"2.0","method":"none"}`)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.Write(within(t), websocket.MessageText, []byte(`{"jsonrpc":"2.0","method":"none"}`)))
 	if got := exchange(t, c, websocket.MessageText, `{"jsonrpc":"2.0","id":2,"method":"none"}`); !strings.Contains(got, `"id":2`) {
 		t.Errorf("got %s", got)
 	}
@@ -91,9 +83,7 @@ func TestQuickAnswerPassesASlowOne(t *testing.T) {
 	})
 	quick := Define("quick", "", MethodOptions{}, func(context.Context, struct{}) (string, error) { return "quick", nil })
 	s, err := NewServer(Info{Title: "t", Version: "1"}, []Method{slow, quick}, ServerOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(s.Close)
 	c := dial(t, listen(t, s.WebSocket()), ClientOptions{})
 	var calls sync.WaitGroup
@@ -138,9 +128,7 @@ func TestSocketIsClosedForAMessageThatIsTooBig(t *testing.T) {
 	s, _ := newServer(t, ServerOptions{MaxBody: 1000})
 	t.Cleanup(s.Close)
 	c := raw(t, listen(t, s.WebSocket()))
-	if err := c.Write(within(t), websocket.MessageText, []byte(strings.Repeat(" ", 1001))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.Write(within(t), websocket.MessageText, []byte(strings.Repeat(" ", 1001))))
 	if _, _, err := c.Read(within(t)); websocket.CloseStatus(err) != websocket.StatusMessageTooBig {
 		t.Errorf("got %v", err)
 	}
@@ -152,9 +140,7 @@ func TestClosingTheServerEndsSocketsAndCalls(t *testing.T) {
 	idle, busy := dial(t, url, ClientOptions{}), dial(t, url, ClientOptions{})
 	ended := make(chan error, 1)
 	go func() { ended <- busy.Call(within(t), "waits", nil, nil) }()
-	if err := busy.Call(within(t), "none", nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, busy.Call(within(t), "none", nil, nil))
 	s.Close()
 	if err := <-ended; err == nil {
 		t.Error("the call was answered")

@@ -11,39 +11,29 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
-	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/backoff"
 	"edda/internal/logthrottle"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 const in, from, into = 1, "queue:python", "queue:python:running:1"
 
-// bed is a consumer of a Redis of its own. Its work ends when the test says so.
+// bed is a consumer with its own Redis. The test ends the work on each key.
 type bed struct {
 	*Consumer
 	*testing.T
 	redis *redis.Client
 	begun chan string
-	end   chan struct{} // ends the work on one key; closed, on all
-	open  atomic.Int32  // keys that are worked on
+	end   chan struct{} // ends the work on one key; when closed, on all
+	open  atomic.Int32  // keys in work
 }
 
 func newBed(t *testing.T, slots int) *bed {
-	server, err := realservers.Redis(realservers.RedisOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Stop() })
-	db, err := redisdb.Open(redisdb.Options{Addr: server.Address()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
+	_, db := redisdbtest.New(t, realservers.RedisOptions{})
 	client, err := db.Client(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	begun, end := make(chan string, 100), make(chan struct{})
 	b := &bed{T: t, redis: client, begun: begun, end: end}
 	b.Consumer = &Consumer{
@@ -54,7 +44,7 @@ func newBed(t *testing.T, slots int) *bed {
 	return b
 }
 
-// run consumes; the function it returns stops that, ends all work and waits for it.
+// run runs the consumer. stop stops it, ends all work and waits for both.
 func (b *bed) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -79,9 +69,7 @@ func (b *bed) run() (stop func()) {
 func (b *bed) push(list string, keys ...string) {
 	b.Helper()
 	for _, key := range keys {
-		if err := b.redis.LPush(b.Context(), list, key).Err(); err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(b.T, b.redis.LPush(b.Context(), list, key).Err())
 	}
 }
 
@@ -127,16 +115,12 @@ func TestLeftoversBeginBeforeNewKeys(t *testing.T) {
 	b.eventually(into, "new 2", "new 1", "left 2", "left 1")
 }
 
-// The slot that was free when the take began is another consumer's when it ends.
+// Another consumer gets the slot that was free when the take began.
 func TestAKeyThatFindsNoSlotReturnsToTheFront(t *testing.T) {
 	b := newBed(t, 1)
 	defer b.run()()
 	waits := func() bool { return b.redis.InfoMap(b.Context(), "clients").Item("Clients", "blocked_clients") == "1" }
-	for until := time.Now().Add(10 * time.Second); !waits(); time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("nobody waits for a key")
-		}
-	}
+	testkit.Until(t, 10*time.Second, "a take waits for a key", waits)
 	b.Workers.TryAcquire()
 	b.redis.Pipelined(b.Context(), func(p redis.Pipeliner) error { // at once: the older is moved
 		p.LPush(b.Context(), from, "older", "newer")
@@ -148,7 +132,7 @@ func TestAKeyThatFindsNoSlotReturnsToTheFront(t *testing.T) {
 	b.next("older")
 }
 
-// A loop that ends by itself runs again, and one whose context goes ends.
+// A loop that returns is started again. The loop of a dropped context ends.
 func TestLoopsFollowTheirContexts(t *testing.T) {
 	b := newBed(t, 1)
 	runs, gone, quit := make(chan uint32, 10), make(chan uint32), make(chan bool)

@@ -12,12 +12,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"edda"
+	"edda/effects/effecttest"
 	"edda/hero"
 	"edda/hero/flow"
 	"edda/hero/msgout"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 	"edda/outbox"
+	"edda/outbox/outboxtest"
 )
 
 // bench is a Redis with a context, a flow and its jobs.
@@ -27,34 +31,20 @@ type bench struct {
 	db      *redisdb.DB
 	dest    *msgout.Destination
 	reports []hero.Report
-	refuse  error // what the flow answers to reports
+	refuse  error // the flow's answer to reports
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	s, err := realservers.Redis(realservers.RedisOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { must(t, s.Stop()) })
-	db, err := redisdb.Open(redisdb.Options{Addr: s.Address()})
-	must(t, err)
-	t.Cleanup(func() { must(t, db.Close()) })
+	s, db := redisdbtest.New(t, realservers.RedisOptions{})
 	b := &bench{t: t, server: s, db: db}
 	b.dest = msgout.New(db, b)
-	must(t, db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{12}}))
-	must(t, db.PutFlow(t.Context(), hero.Flow{ID: 33, CallerID: 12, ContextID: 7, Jobs: []uint32{1, 2}, EnvVars: map[string]string{"A": "flow", "B": "flow"}, Status: hero.FlowDispatched}))
+	testkit.Must(t, db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{12}}))
+	testkit.Must(t, db.PutFlow(t.Context(), hero.Flow{ID: 33, CallerID: 12, ContextID: 7, Jobs: []uint32{1, 2}, EnvVars: map[string]string{"A": "flow", "B": "flow"}, Status: hero.FlowDispatched}))
 	for id := uint32(1); id <= 2; id++ {
-		must(t, db.PutJob(t.Context(), hero.Job{ID: id, CallerID: 12, ContextID: 7, Script: "print(1)", ScriptType: hero.ScriptPython, Timeout: 60, EnvVars: map[string]string{"B": "job"}, Status: hero.JobDispatched}))
+		testkit.Must(t, db.PutJob(t.Context(), hero.Job{ID: id, CallerID: 12, ContextID: 7, Script: "print(1)", ScriptType: hero.ScriptPython, Timeout: 60, EnvVars: map[string]string{"B": "job"}, Status: hero.JobDispatched}))
 	}
 	return b
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func (b *bench) Report(_ context.Context, r hero.Report) error {
@@ -62,32 +52,45 @@ func (b *bench) Report(_ context.Context, r hero.Report) error {
 	return b.refuse
 }
 
-// deliver carries out acts as one piece of work, as the relay does; twice, for
-// it may.
+// deliver delivers acts as one piece of work, twice, as the relay may.
 func (b *bench) deliver(acts ...flow.Act) {
 	b.t.Helper()
 	for range 2 {
-		must(b.t, b.once(acts...))
+		testkit.Must(b.t, b.once(acts...))
 	}
 }
 
 func (b *bench) once(acts ...flow.Act) error {
 	payload, err := json.Marshal(flow.Batch{FlowID: 33, CallerID: 12, ContextID: 7, Acts: acts, Jobs: []string{"job:12:1", "job:12:2"}})
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	return b.dest.Deliver(b.t.Context(), []edda.Work{{ID: "w", Kind: edda.WorkMessage, From: edda.Key{Tenant: "hero", Saga: flow.Saga, Correlation: "7-33"}, Payload: payload}})[0]
 }
 
 func (b *bench) job(id uint32) hero.Job {
 	b.t.Helper()
 	j, err := b.db.Job(b.t.Context(), 7, 12, id)
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	return j
+}
+
+// sent reads the only message in msg_out.
+func (b *bench) sent() hero.Message {
+	b.t.Helper()
+	keys := b.queued()
+	if len(keys) != 1 {
+		b.t.Fatalf("msg_out holds %v", keys)
+	}
+	caller, id, err := hero.ParseMessageKey(keys[0])
+	testkit.Must(b.t, err)
+	m, err := b.db.Message(b.t.Context(), 7, caller, id)
+	testkit.Must(b.t, err)
+	return m
 }
 
 func (b *bench) queued() []string {
 	b.t.Helper()
 	keys, err := b.db.Left(b.t.Context(), 7, hero.MsgOut)
-	must(b.t, err)
+	testkit.Must(b.t, err)
 	return keys
 }
 
@@ -102,14 +105,7 @@ func show(node, attempt uint32, s hero.NodeStatus, result map[string]string) flo
 func TestADispatchSendsItsJobOnce(t *testing.T) {
 	b := newBench(t)
 	b.deliver(flow.Act{Kind: flow.ActFlow, Flow: hero.FlowStarted}, dispatch(1, 1), show(2, 0, hero.NodePending, nil))
-	keys := b.queued()
-	if len(keys) != 1 {
-		t.Fatalf("msg_out holds %v", keys)
-	}
-	caller, id, err := hero.ParseMessageKey(keys[0])
-	must(t, err)
-	m, err := b.db.Message(t.Context(), 7, caller, id)
-	must(t, err)
+	m := b.sent()
 	if m.MessageType != hero.MessageJob || m.FlowID != 33 || m.Attempt != 1 || m.TimeoutResult != 86400+60+8 || m.Status != hero.MessageDispatched {
 		t.Fatalf("%+v", m)
 	}
@@ -123,13 +119,12 @@ func TestADispatchSendsItsJobOnce(t *testing.T) {
 		t.Fatalf("the second job is %s", j.Status)
 	}
 	f, err := b.db.Flow(t.Context(), 7, 33)
-	if must(t, err); f.Status != hero.FlowStarted {
+	if testkit.Must(t, err); f.Status != hero.FlowStarted {
 		t.Fatalf("the flow is %s", f.Status)
 	}
 }
 
-// A relay that lost the answer offers the first step again when later ones were
-// carried out already.
+// A relay that lost the answer delivers the first step again after later ones were done.
 func TestAnOldStepThatComesAgainChangesNothing(t *testing.T) {
 	b := newBench(t)
 	start := []flow.Act{{Kind: flow.ActFlow, Flow: hero.FlowStarted}, dispatch(1, 1), show(2, 0, hero.NodePending, nil)}
@@ -171,7 +166,7 @@ func TestAJobThatHasItsResultIsNotSent(t *testing.T) {
 	if _, _, err := b.db.MoveJob(t.Context(), 7, 12, 1, hero.JobFinished, map[string]string{"output": "before"}); err != nil {
 		t.Fatal(err)
 	}
-	must(t, b.once(dispatch(1, 1)))
+	testkit.Must(t, b.once(dispatch(1, 1)))
 	if keys := b.queued(); len(keys) != 0 {
 		t.Fatalf("msg_out holds %v", keys)
 	}
@@ -182,8 +177,8 @@ func TestAJobThatHasItsResultIsNotSent(t *testing.T) {
 
 func TestAJobThatIsGoneFailsItsNode(t *testing.T) {
 	b := newBench(t)
-	must(t, b.db.DeleteJob(t.Context(), 7, 12, 1))
-	must(t, b.once(dispatch(1, 1), show(1, 1, hero.NodeFailed, nil), dispatch(2, 1)))
+	testkit.Must(t, b.db.DeleteJob(t.Context(), 7, 12, 1))
+	testkit.Must(t, b.once(dispatch(1, 1), show(1, 1, hero.NodeFailed, nil), dispatch(2, 1)))
 	if len(b.reports) != 1 || b.reports[0].Status != hero.NodeFailed || b.reports[0].Node != 1 {
 		t.Fatalf("%+v", b.reports)
 	}
@@ -195,7 +190,7 @@ func TestAJobThatIsGoneFailsItsNode(t *testing.T) {
 		t.Fatalf("a flow that cannot be told now: %v", err)
 	}
 	b.refuse = edda.Classify(edda.Permanent, "no such flow")
-	must(t, b.once(dispatch(1, 2)))
+	testkit.Must(t, b.once(dispatch(1, 2)))
 }
 
 func TestAFlowsResultIsGathered(t *testing.T) {
@@ -204,7 +199,7 @@ func TestAFlowsResultIsGathered(t *testing.T) {
 	b.deliver(show(1, 1, hero.NodeCompleted, map[string]string{"output": "1", "rows": "7"}))
 	b.deliver(show(2, 1, hero.NodeFailed, map[string]string{"error": "exit 2"}), flow.Act{Kind: flow.ActFlow, Flow: hero.FlowError, Reason: "job 2 failed: exit 2"})
 	f, err := b.db.Flow(t.Context(), 7, 33)
-	must(t, err)
+	testkit.Must(t, err)
 	want := map[string]string{"1.output": "1", "1.rows": "7", "2.error": "exit 2", "error": "job 2 failed: exit 2"}
 	if diff := cmp.Diff(want, f.Result); diff != "" || f.Status != hero.FlowError {
 		t.Fatalf("%s\n%s", f.Status, diff)
@@ -228,7 +223,7 @@ func TestAStopIsAskedOfTheJob(t *testing.T) {
 	b.deliver(dispatch(1, 1))
 	b.deliver(flow.Act{Kind: flow.ActStop, Node: 1, Caller: 12, Attempt: 1})
 	c, err := b.db.Client(7)
-	must(t, err)
+	testkit.Must(t, err)
 	if got := c.HGet(t.Context(), "job:12:1", "stop").Val(); got != "1" {
 		t.Fatalf("stop is %q", got)
 	}
@@ -239,7 +234,7 @@ func TestAStopIsAskedOfTheJob(t *testing.T) {
 
 func TestWhileRedisIsDownWorkWaits(t *testing.T) {
 	b := newBench(t)
-	must(t, b.server.Kill())
+	testkit.Must(t, b.server.Kill())
 	if err := b.once(dispatch(1, 1)); !errors.Is(err, edda.Temporary) {
 		t.Fatalf("%v", err)
 	}
@@ -253,17 +248,10 @@ func TestASagasMessageIsSentOnce(t *testing.T) {
 	b := newBench(t)
 	w := message(`{"context_id": 7, "caller_id": 12, "message_type": "chat", "message": "hello", "to": 13, "timeout": 5}`)
 	for range 2 {
-		must(t, b.dest.Deliver(t.Context(), []edda.Work{w})[0])
+		testkit.Must(t, b.dest.Deliver(t.Context(), []edda.Work{w})[0])
 	}
-	keys := b.queued()
-	if len(keys) != 1 {
-		t.Fatalf("msg_out holds %v", keys)
-	}
-	caller, id, err := hero.ParseMessageKey(keys[0])
-	must(t, err)
-	m, err := b.db.Message(t.Context(), 7, caller, id)
-	must(t, err)
-	if m.Message != "hello" || m.MessageFormat != hero.FormatText || m.To != 13 || m.Timeout != 5 || caller != 12 {
+	m := b.sent()
+	if m.Message != "hello" || m.MessageFormat != hero.FormatText || m.To != 13 || m.Timeout != 5 || m.CallerID != 12 {
 		t.Fatalf("%+v", m)
 	}
 }
@@ -306,7 +294,7 @@ func TestAFlowThatIsFinishedStaysSo(t *testing.T) {
 	b.deliver(flow.Act{Kind: flow.ActFlow, Flow: hero.FlowFinished})
 	b.deliver(flow.Act{Kind: flow.ActFlow, Flow: hero.FlowStarted})
 	f, err := b.db.Flow(t.Context(), 7, 33)
-	if must(t, err); f.Status != hero.FlowFinished {
+	if testkit.Must(t, err); f.Status != hero.FlowFinished {
 		t.Fatalf("the flow is %s", f.Status)
 	}
 	if err := b.db.MoveFlow(t.Context(), 7, 33, hero.FlowError, nil); !errors.Is(err, redisdb.ErrIllegal) {
@@ -327,20 +315,19 @@ func TestAFlowsResultHasABound(t *testing.T) {
 	}
 	b.deliver(flow.Act{Kind: flow.ActFlow, Flow: hero.FlowStarted}, flow.Act{Kind: flow.ActFlow, Flow: hero.FlowFinished})
 	f, err := b.db.Flow(t.Context(), 7, 33)
-	must(t, err)
+	testkit.Must(t, err)
 	if len(f.Result["1.output"]) != len(large) || f.Result["2.output"] != "" || f.Result["note"] != "more than 4194304 bytes: the jobs from 2 on keep theirs" {
 		t.Fatalf("%d %d %q", len(f.Result["1.output"]), len(f.Result["2.output"]), f.Result["note"])
 	}
 }
 
-// Attempts are counted by each flow: what one left in a job's hash says nothing of
-// another's.
+// Each flow counts its attempts, so an attempt of another flow in a job's hash does not count.
 func TestAFailedJobRunsInAnotherFlow(t *testing.T) {
 	b := newBench(t)
 	b.deliver(dispatch(1, 1))
 	c, err := b.db.Client(7)
-	must(t, err)
-	must(t, c.HSet(t.Context(), "job:12:1", "queued", 1, "content", "digest", "stop", 1).Err())
+	testkit.Must(t, err)
+	testkit.Must(t, c.HSet(t.Context(), "job:12:1", "queued", 1, "content", "digest", "stop", 1).Err())
 	if _, _, err := b.db.MoveJob(t.Context(), 7, 12, 1, hero.JobError, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -360,8 +347,8 @@ func TestANewAttemptForgetsTheMarksOfTheLastOne(t *testing.T) {
 	b := newBench(t)
 	b.deliver(dispatch(1, 1))
 	c, err := b.db.Client(7)
-	must(t, err)
-	must(t, c.HSet(t.Context(), "job:12:1", "queued", 1, "content", "digest", "stop", 1).Err())
+	testkit.Must(t, err)
+	testkit.Must(t, c.HSet(t.Context(), "job:12:1", "queued", 1, "content", "digest", "stop", 1).Err())
 	if _, _, err := b.db.MoveJob(t.Context(), 7, 12, 1, hero.JobError, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -370,4 +357,44 @@ func TestANewAttemptForgetsTheMarksOfTheLastOne(t *testing.T) {
 	if left[0] != "1" || left[1] != nil || left[2] != nil {
 		t.Fatalf("after the second dispatch the hash has %v", left)
 	}
+}
+
+func TestMsgoutIsADestination(t *testing.T) {
+	outboxtest.Run(t, func(t *testing.T, test func(*testing.T, outboxtest.Fixture)) {
+		b := newBench(t)
+		faults := effecttest.NewFaults(t, b.server.Address())
+		db, err := redisdb.Open(redisdb.Options{Addr: faults.Address()})
+		testkit.Must(t, err)
+		defer func() { testkit.Must(t, db.Close()) }()
+		test(t, outboxtest.Fixture{
+			Destination: msgout.New(db, b), Once: true, Seen: b.arrivals,
+			Work: func(content string) edda.Work {
+				return message(`{"context_id": 7, "caller_id": 12, "message": "` + content + `", "to": 13}`)
+			},
+			Refused: func() edda.Work { return message(`{"message": "nobody"}`) },
+			Away: func(f func()) {
+				faults.Down()
+				f()
+				faults.Up()
+			},
+			Silent: func(f func()) {
+				faults.NoAnswers()
+				f()
+				faults.None()
+			},
+		})
+	})
+}
+
+// arrivals returns the messages in msg_out, oldest first.
+func (b *bench) arrivals() (out []outboxtest.Arrival) {
+	b.t.Helper()
+	for _, key := range b.queued() {
+		caller, id, err := hero.ParseMessageKey(key)
+		testkit.Must(b.t, err)
+		m, err := b.db.Message(b.t.Context(), 7, caller, id)
+		testkit.Must(b.t, err)
+		out = append(out, outboxtest.Arrival{Text: m.Message})
+	}
+	return out
 }

@@ -8,8 +8,8 @@ import (
 	"edda/hero/flow"
 )
 
-// The flow gives a job its queue timeout to be begun and its timeout to run, each with a
-// grace: a router that gave up sooner would fail a job that only lay in a queue.
+// A flow allows a job its queue timeout and then its timeout, each with a grace. A router that
+// gave up sooner would fail a job that only waited in a queue.
 func TestTheRouterWaitsLongerThanTheFlow(t *testing.T) {
 	for _, timeout := range []uint32{1, 60, 3600, math.MaxUint32 / 4} {
 		for _, queue := range []uint32{1, 3600, math.MaxUint32 / 4} {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"edda/internal/testkit"
 )
 
 func TestPushPopReplyStatus(t *testing.T) {
@@ -29,9 +31,7 @@ func TestPushPopReplyStatus(t *testing.T) {
 			t.Fatalf("popped %+v", m)
 		}
 		state(t, near, pushed.ID, StateRead)
-		if err := far.Reply(t.Context(), *m, []byte("pong")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, far.Reply(t.Context(), *m, []byte("pong")))
 		if m := pop(t, near, topic); m != nil {
 			t.Errorf("a reply has the topic: %+v", m)
 		}
@@ -52,9 +52,7 @@ func TestPushPopReplyStatus(t *testing.T) {
 func pop(t *testing.T, api API, topic string) *Message {
 	t.Helper()
 	m, err := api.Pop(t.Context(), &topic, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return m
 }
 
@@ -96,9 +94,7 @@ func TestReplyAfterTheWaitLiesInTheInbox(t *testing.T) {
 		if err != nil || pushed.Reply != nil || pushed.ID == "" {
 			t.Fatalf("push %+v, %v", pushed, err)
 		}
-		if err := far.Reply(t.Context(), *pop(t, far, topic), []byte("late")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, far.Reply(t.Context(), *pop(t, far, topic), []byte("late")))
 		if r := pop(t, near, ""); r == nil || r.ID != pushed.ID || string(r.Payload) != "late" {
 			t.Errorf("inbox %+v", r)
 		}
@@ -117,7 +113,7 @@ func TestPopThatWaitsKeepsOthersWaiting(t *testing.T) {
 			}
 			popped <- err
 		}()
-		eventually(t, "a push is kept waiting", func() bool {
+		testkit.Until(t, patience, "a push is kept waiting", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			_, err := near.Push(ctx, w.dst(), topic, nil, 0)

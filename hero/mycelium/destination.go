@@ -80,7 +80,7 @@ func (d Peer) String() string {
 	return Scheme + "[" + d.IP + "]"
 }
 
-// Sent tells whether the destination sent the message. An address stands for its /64, the
+// Sent reports whether the destination sent the message. An address stands for its /64, the
 // range of one node.
 func (d Peer) Sent(m Message) bool {
 	if d.PK != "" {

@@ -273,7 +273,7 @@ func newMemory(size int) *memory {
 	return &memory{keys: map[string]struct{}{}, ring: make([]string, size)}
 }
 
-// add tells whether the key is new. If it is, add drops the oldest one.
+// add reports whether the key is new. If it is, add drops the oldest one.
 func (m *memory) add(key string) bool {
 	if _, ok := m.keys[key]; ok {
 		return false

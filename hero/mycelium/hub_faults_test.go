@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -27,7 +29,7 @@ func TestNodeThatIsDownAtTheStart(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		w.far.Stop()
 		w.server(Options{Log: zap.New(core)}, answering)
-		eventually(t, "it is missed", func() bool { return logs.FilterMessage("mycelium does not answer, asking again").Len() == 2 })
+		testkit.Until(t, patience, "it is missed", func() bool { return logs.FilterMessage("mycelium does not answer, asking again").Len() == 2 })
 		h := w.caller(Options{})
 		_, err := h.Call(within(t, patience), w.dst(), topic, request("1"), "1", CallOptions{Observe: func(s State, _ string) {
 			if s == StatePending {
@@ -59,7 +61,7 @@ func TestReplyThatIsQuickerThanThePush(t *testing.T) {
 		w.server(Options{}, func(context.Context, Message) []byte { return []byte(unread) })
 		s := &slow{API: w.dial(w.near), popped: make(chan struct{})}
 		h := NewHub(s, Options{})
-		w.run(h)
+		testkit.Run(t, h.Run)
 		go func() {
 			for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 				h.mu.Lock()
@@ -78,8 +80,7 @@ func TestReplyThatIsQuickerThanThePush(t *testing.T) {
 	})
 }
 
-// Its server could not read the request, so that only the message's id tells what
-// it answers.
+// The server could not read the request, so only the message's id identifies the call.
 func TestReplyWithoutAnID(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		unread := `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`
@@ -131,7 +132,7 @@ func TestResponsesAreNotRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "both are strays", func() bool { return c.of(CountStray) == 2 })
+		testkit.Until(t, patience, "both are strays", func() bool { return c.of(CountStray) == 2 })
 	})
 }
 
@@ -162,7 +163,7 @@ func TestMemoryForgetsTheOldest(t *testing.T) {
 	}
 }
 
-// A pop that was made takes what is there, whether its answer is awaited or not.
+// A pop takes the message even if its caller does not wait for the answer.
 func TestNothingIsLostWithAHubThatEnds(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		far := w.dial(w.far)
@@ -176,9 +177,7 @@ func TestNothingIsLostWithAHubThatEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			cancel()
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, <-done)
 			if m := pop(t, w.dial(w.near), ""); (m == nil) != (len(strays) == 1) {
 				t.Fatalf("%d: left %v, taken %d", i, m, len(strays))
 			}

@@ -17,14 +17,15 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda/hero/mycelium/standin"
+	"edda/internal/testkit"
 )
 
 const topic = "supervisor.rpc"
 
-// patience bounds what a test waits for.
+// patience bounds the waits of a test.
 const patience = 20 * time.Second
 
-// world is three nodes and how they are reached: one suite for both protocols.
+// world has three nodes and a way to reach them, for one suite over both protocols.
 type world struct {
 	t                 *testing.T
 	bus               *standin.Bus
@@ -41,9 +42,7 @@ func inBoth(t *testing.T, test func(t *testing.T, w *world)) {
 		t.Parallel()
 		test(t, newWorld(t, func(t *testing.T, n *standin.Node) API {
 			h, err := n.RPC()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			return NewRPC(serve(t, h))
 		}))
 	})
@@ -75,7 +74,7 @@ func serve(t *testing.T, h http.Handler) string {
 	return s.URL
 }
 
-// counts gathers what a hub counts.
+// counts collects the counters of a hub.
 type counts struct {
 	mu   sync.Mutex
 	seen map[string]int
@@ -96,36 +95,21 @@ func (c *counts) of(what string) int {
 	return c.seen[what]
 }
 
-// run starts a hub that the test waits for.
-func (w *world) run(h *Hub) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
-	w.t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Error("run:", err)
-		}
-	})
-}
-
 // caller is a hub at the near node.
 func (w *world) caller(o Options) *Hub {
 	if o.Look == 0 {
 		o.Look = 20 * time.Millisecond
 	}
 	h := NewHub(w.dial(w.near), o)
-	w.run(h)
+	testkit.Run(w.t, h.Run)
 	return h
 }
 
 // server is a hub at the far node that answers with handle.
 func (w *world) server(o Options, handle Handler) *Hub {
 	h := NewHub(w.dial(w.far), o)
-	if err := h.Serve(topic, handle); err != nil {
-		w.t.Fatal(err)
-	}
-	w.run(h)
+	testkit.Must(w.t, h.Serve(topic, handle))
+	testkit.Run(w.t, h.Run)
 	return h
 }
 
@@ -141,15 +125,6 @@ func result(id string) []byte {
 
 // answering replies to the id "1".
 func answering(context.Context, Message) []byte { return result("1") }
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never:", what)
-		}
-	}
-}
 
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -184,7 +159,7 @@ func TestCallIsAnswered(t *testing.T) {
 			t.Errorf("states %v", states)
 		}
 		// The reply is counted once it is handed over, and the caller may be quicker.
-		eventually(t, "the reply is counted", func() bool { return c.of(CountReply) == 1 })
+		testkit.Until(t, patience, "the reply is counted", func() bool { return c.of(CountReply) == 1 })
 	})
 }
 
@@ -242,7 +217,7 @@ func TestReplyThatIsLost(t *testing.T) {
 		if !slices.Contains(states, StateRead) {
 			t.Errorf("states %v", states)
 		}
-		eventually(t, "it was handled", func() bool { return c.of(CountRequest) == 1 })
+		testkit.Until(t, patience, "it was handled", func() bool { return c.of(CountRequest) == 1 })
 	})
 }
 
@@ -255,7 +230,7 @@ func TestSecondReplyIsDropped(t *testing.T) {
 		if err != nil || string(reply) != string(result("1")) {
 			t.Fatalf("reply %s, %v", reply, err)
 		}
-		eventually(t, "the second one", func() bool { return c.of(CountStray) == 1 && c.of(CountReply) > 0 })
+		testkit.Until(t, patience, "the second one", func() bool { return c.of(CountStray) == 1 && c.of(CountReply) > 0 })
 		if c.of(CountReply) != 1 {
 			t.Errorf("counts %v", c.seen)
 		}
@@ -315,7 +290,7 @@ func TestReplyOfAStrangerIsDropped(t *testing.T) {
 			if _, err := stranger.Push(t.Context(), Peer{PK: w.near.Key()}, "", forged, 0); err != nil {
 				t.Error(err)
 			}
-			eventually(t, "both forgeries", func() bool { return c.of(CountStranger) == 2 })
+			testkit.Until(t, patience, "both forgeries", func() bool { return c.of(CountStranger) == 2 })
 			close(release)
 		}})
 		if err != nil || string(reply) != string(result("1")) {
@@ -327,8 +302,7 @@ func TestReplyOfAStrangerIsDropped(t *testing.T) {
 	})
 }
 
-// A late reply of the same node, to a call that waits no more, is not that of the
-// one that does.
+// A late reply to an ended call is not taken for the reply to a waiting call to the same node.
 func TestReplyToAnotherCallIsDropped(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		release := make(chan struct{})
@@ -345,7 +319,7 @@ func TestReplyToAnotherCallIsDropped(t *testing.T) {
 			if _, err := far.Push(t.Context(), Peer{PK: w.near.Key()}, "", result("1"), 0); err != nil {
 				t.Error(err)
 			}
-			eventually(t, "a stray", func() bool { return c.of(CountStray)+c.of(CountReply) == 1 })
+			testkit.Until(t, patience, "a stray", func() bool { return c.of(CountStray)+c.of(CountReply) == 1 })
 			close(release)
 		}})
 		if err != nil || string(reply) != string(result("2")) || c.of(CountStray) != 1 {
@@ -437,7 +411,7 @@ func TestNodeIsRestartedWhileACallWaits(t *testing.T) {
 			restarted = true
 			w.near.Stop()
 			close(release) // the reply is on its way while nobody is there
-			eventually(t, "the node is missed", func() bool { return logs.FilterMessage("mycelium does not answer, asking again").Len() > 0 })
+			testkit.Until(t, patience, "the node is missed", func() bool { return logs.FilterMessage("mycelium does not answer, asking again").Len() > 0 })
 			w.near.Start()
 		}})
 		if err != nil || string(reply) != string(result("1")) {
@@ -458,7 +432,7 @@ func TestPushWhoseAnswerIsLostMayHaveBeenMade(t *testing.T) {
 		if err == nil || errors.Is(err, ErrUnsent) || errors.Is(err, ErrRefused) || errors.Is(err, ErrAborted) {
 			t.Errorf("error %v", err)
 		}
-		eventually(t, "the request is served", func() bool { return c.of(CountRequest) == 1 })
+		testkit.Until(t, patience, "the request is served", func() bool { return c.of(CountRequest) == 1 })
 	})
 }
 
@@ -532,7 +506,7 @@ func TestRepeatedRequestIsServedOnce(t *testing.T) {
 		if _, err := w.caller(Options{}).Call(within(t, patience), w.dst(), topic, request("1"), "1", CallOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the repeat", func() bool { return c.of(CountRepeat) == 1 })
+		testkit.Until(t, patience, "the repeat", func() bool { return c.of(CountRepeat) == 1 })
 		if c.of(CountRequest) != 1 {
 			t.Errorf("counts %v", c.seen)
 		}
@@ -572,7 +546,7 @@ func TestHandlerThatPanicsEndsNothing(t *testing.T) {
 		if _, err := w.caller(Options{}).Call(within(t, patience), w.dst(), topic, request("1"), "1", CallOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the panic is logged", func() bool { return logs.FilterMessage("the handler of a topic panicked").Len() == 1 })
+		testkit.Until(t, patience, "the panic is logged", func() bool { return logs.FilterMessage("the handler of a topic panicked").Len() == 1 })
 	})
 }
 
@@ -596,7 +570,7 @@ func TestRequestsBeyondTheBoundWait(t *testing.T) {
 			})
 		}
 		// Two are handled, one is popped and waits, the others stay in the node.
-		eventually(t, "all that fit are handled", func() bool { return at.Load() == 2 && w.far.Unread() == 9 })
+		testkit.Until(t, patience, "all that fit are handled", func() bool { return at.Load() == 2 && w.far.Unread() == 9 })
 		close(gate)
 		group.Wait()
 		if at.Load() != 12 {

@@ -84,13 +84,13 @@ func seconds(d time.Duration) uint64 {
 	return uint64((d + time.Second - 1) / time.Second)
 }
 
-// unsent tells whether an error came before the request was sent.
+// unsent reports whether an error came before the request was sent.
 func unsent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// untaken tells whether an HTTP status means that nothing was done: the node is too busy, or
+// untaken reports whether an HTTP status means that nothing was done: the node is too busy, or
 // another program listens there.
 func untaken(status int) bool {
 	return status >= 400 && status < 500 || status == http.StatusServiceUnavailable

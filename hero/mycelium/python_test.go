@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"edda/hero/mycelium/standin"
+	"edda/internal/testkit"
 )
 
-// python runs what is written from the documents alone; it ends with "checked".
+// python runs a program that was written from the documents alone. It ends with "checked".
 func python(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(within(t, patience), "python3", append([]string{"testdata/node.py"}, args...)...).CombinedOutput()
@@ -22,9 +23,7 @@ func python(t *testing.T, args ...string) {
 // served are the URLs of a node's two APIs.
 func served(t *testing.T, n *standin.Node) (rpc, rest string) {
 	h, err := n.RPC()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return serve(t, h), serve(t, n.REST())
 }
 

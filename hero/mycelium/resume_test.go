@@ -8,27 +8,24 @@ import (
 	"testing"
 
 	"edda/hero/mycelium/standin"
+	"edda/internal/testkit"
 )
 
-// An earlier process made the call, and the reply lies in the node: the one of whom was
-// asked counts, and that of a stranger does not.
+// An earlier process made the call, and its reply waits in the node. Only a reply from the
+// called node counts.
 func TestAReplyThatLayInTheNodeAtTheStartIsFound(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		near, far, third := w.dial(w.near), w.dial(w.far), w.dial(w.thirds)
 		pushed, err := near.Push(t.Context(), w.dst(), topic, request("1"), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, err := third.Push(t.Context(), Peer{PK: w.near.Key()}, "", []byte(`{"jsonrpc":"2.0","id":"1","result":"forged"}`), 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := far.Reply(t.Context(), Message{ID: pushed.ID, SrcPK: w.near.Key()}, result("1")); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "both lie in the node", func() bool { return w.near.Unread() == 2 })
+		testkit.Must(t, far.Reply(t.Context(), Message{ID: pushed.ID, SrcPK: w.near.Key()}, result("1")))
+		testkit.Until(t, patience, "both lie in the node", func() bool { return w.near.Unread() == 2 })
 		var c counts
 		h := w.caller(Options{Count: c.add})
-		eventually(t, "both were popped", func() bool { return c.of(CountStray) == 2 })
+		testkit.Until(t, patience, "both were popped", func() bool { return c.of(CountStray) == 2 })
 		call := Call{Dst: w.dst(), MessageID: pushed.ID, Requests: []string{"1"}}
 		if reply, err := h.Resume(within(t, patience), call, true); err != nil || string(reply) != string(result("1")) {
 			t.Errorf("%s, %v", reply, err)
@@ -53,7 +50,7 @@ func TestAReplyThatLayInTheNodeAtTheStartIsFound(t *testing.T) {
 	})
 }
 
-// Until the node has answered nobody knows that no reply is there.
+// Before the node has answered, no caller knows whether there is a reply.
 func TestWhileTheNodeIsDownItIsNotSaidThatNoReplyIsThere(t *testing.T) {
 	w := newWorld(t, func(t *testing.T, n *standin.Node) API { return NewRPC("http://127.0.0.1:1") })
 	h := w.caller(Options{})
@@ -78,11 +75,11 @@ func TestRepliesThatNoCallWaitsForHaveABound(t *testing.T) {
 	}
 }
 
-// A topic is listened to for replies alone: a request there is refused, so that its
-// sender does not wait for nothing.
+// A hub that only listens for replies on a topic refuses a request there, so that its sender
+// does not wait in vain.
 func TestARequestOnATopicThatIsOnlyListenedToIsRefused(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
-		w.run(NewHub(w.dial(w.far), Options{Listen: []string{topic}}))
+		testkit.Run(t, NewHub(w.dial(w.far), Options{Listen: []string{topic}}).Run)
 		reply, err := w.caller(Options{}).Call(within(t, patience), w.dst(), topic, request("1"), "1", CallOptions{})
 		if err != nil || !strings.Contains(string(reply), `"code":-32601`) || !strings.Contains(string(reply), `"id":"1"`) {
 			t.Errorf("%s, %v", reply, err)

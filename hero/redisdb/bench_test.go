@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
 func BenchmarkSend(b *testing.B) {
@@ -23,7 +24,7 @@ func BenchmarkSend(b *testing.B) {
 		}
 	})
 	b.StopTimer()
-	must(b, c.FlushDB(b.Context()).Err())
+	testkit.Must(b, c.FlushDB(b.Context()).Err())
 }
 
 func BenchmarkTakeAndDone(b *testing.B) {
@@ -34,7 +35,7 @@ func BenchmarkTakeAndDone(b *testing.B) {
 			for i := range min(10000, b.N-n) {
 				keys = append(keys, hero.JobKey(12, uint32(n+i)))
 			}
-			must(b, c.LPush(b.Context(), queue, keys...).Err())
+			testkit.Must(b, c.LPush(b.Context(), queue, keys...).Err())
 		}
 	}
 	b.ReportAllocs()
@@ -52,14 +53,14 @@ func BenchmarkTakeAndDone(b *testing.B) {
 		}
 	})
 	b.StopTimer()
-	must(b, c.FlushDB(b.Context()).Err())
+	testkit.Must(b, c.FlushDB(b.Context()).Err())
 }
 
 func BenchmarkMoveJob(b *testing.B) {
 	d, in, c := fresh(b)
 	j := job(in)
 	j.ID = 5
-	must(b, d.PutJob(b.Context(), j))
+	testkit.Must(b, d.PutJob(b.Context(), j))
 	b.ReportAllocs()
 	for n := range b.N {
 		to := hero.JobWaiting
@@ -70,7 +71,7 @@ func BenchmarkMoveJob(b *testing.B) {
 			b.Fatal(moved, err)
 		}
 	}
-	must(b, c.FlushDB(b.Context()).Err())
+	testkit.Must(b, c.FlushDB(b.Context()).Err())
 }
 
 func BenchmarkReadJob(b *testing.B) {

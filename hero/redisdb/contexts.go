@@ -141,7 +141,7 @@ func (r *rights) saw(c hero.Context, now time.Time) {
 	r.seen[c.ID] = seenContext{c, now}
 }
 
-// MayRun tells whether the actor may have jobs run in the context: its admins and
+// MayRun reports whether the actor may have jobs run in the context: its admins and
 // executors may. ErrDenied and ErrNotFound, of the context, deny it, always by a fresh read.
 // Any other error says nothing about the right.
 func (d *DB) MayRun(ctx context.Context, in, actor uint32) error {

@@ -9,14 +9,14 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
-// What goes in one batch has each its own answer: what is in the way of one is
-// not in the way of the others.
+// Each command of a batch has its own answer: one that fails does not fail the others.
 func TestManyInOneBatchHaveEachItsAnswer(t *testing.T) {
 	d, in, c := fresh(t)
 	const jobs = 200
-	must(t, c.Set(t.Context(), hero.JobKey(12, 7), "another program's", 0).Err())
+	testkit.Must(t, c.Set(t.Context(), hero.JobKey(12, 7), "another program's", 0).Err())
 	var all sync.WaitGroup
 	for id := uint32(1); id <= jobs; id++ {
 		all.Go(func() {
@@ -45,7 +45,7 @@ func TestMoreIsTakenInOrderAndNoneIsLost(t *testing.T) {
 			d, w := tapped(t, plain)
 			ctx := t.Context()
 			for _, key := range []string{"a", "b", "c", "d", "e"} {
-				must(t, plain.Push(ctx, in, queue, key))
+				testkit.Must(t, plain.Push(ctx, in, queue, key))
 			}
 			if keys, err := d.TakeMore(ctx, in, queue, into, 2); err != nil || !slices.Equal(keys, []string{"a", "b"}) {
 				t.Fatal(keys, err)
@@ -67,11 +67,11 @@ func TestMoreIsTakenInOrderAndNoneIsLost(t *testing.T) {
 
 func TestMoreThanThereIsIsNotTaken(t *testing.T) {
 	d, in, c := fresh(t)
-	must(t, d.Push(t.Context(), in, queue, "a"))
+	testkit.Must(t, d.Push(t.Context(), in, queue, "a"))
 	if keys, err := d.TakeMore(t.Context(), in, queue, into, 5); err != nil || !slices.Equal(keys, []string{"a"}) {
 		t.Error(keys, err)
 	}
-	must(t, d.Done(t.Context(), in, into, "a"))
+	testkit.Must(t, d.Done(t.Context(), in, into, "a"))
 	if n := c.LLen(t.Context(), into).Val(); n != 0 {
 		t.Errorf("%d left", n)
 	}

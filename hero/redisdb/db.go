@@ -139,7 +139,7 @@ func (d *DB) script(ctx context.Context, op string, in uint32, s *redis.Script, 
 	return n, err
 }
 
-// unreachable tells whether the network failed or Redis is starting.
+// unreachable reports whether the network failed or Redis is starting.
 func unreachable(err error) bool {
 	var e *StorageError
 	if !errors.As(err, &e) || e.Err == nil || errors.Is(err, context.Canceled) || errors.Is(err, redis.ErrClosed) {
@@ -211,7 +211,7 @@ func (c *database) pipe(ctx context.Context, cmds []redis.Cmder) {
 // pingKey is the key that Ping writes, in database 0. It expires.
 const pingKey = "edda:ping"
 
-// Ping tells whether Redis can be reached and written to. The error says what is wrong:
+// Ping reports whether Redis can be reached and written to. The error says what is wrong:
 // down, slow, loading, a replica, out of memory, or too few databases for a message or
 // job that waits to be sent. It is for health checks and does not retry.
 func (d *DB) Ping(ctx context.Context) error {

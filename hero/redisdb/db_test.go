@@ -13,6 +13,7 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 // The straight line of a flow's job, on a real Redis and on the embedded one of
@@ -24,9 +25,9 @@ func TestTheStraightLine(t *testing.T) {
 
 func straight(t *testing.T, addr string) {
 	d, ctx := open(t, Options{Addr: addr}), t.Context()
-	must(t, d.Ping(ctx))
-	must(t, d.PutActor(ctx, hero.Actor{ID: 12, PubKey: "ab", Address: []string{"::1"}}))
-	must(t, d.PutContext(ctx, hero.Context{ID: 7, Admins: []uint32{12}}))
+	testkit.Must(t, d.Ping(ctx))
+	testkit.Must(t, d.PutActor(ctx, hero.Actor{ID: 12, PubKey: "ab", Address: []string{"::1"}}))
+	testkit.Must(t, d.PutContext(ctx, hero.Context{ID: 7, Admins: []uint32{12}}))
 	if got, err := d.Contexts(ctx); err != nil || !cmp.Equal(got, []uint32{7}) {
 		t.Fatalf("contexts %v, %v", got, err)
 	}
@@ -44,7 +45,7 @@ func straight(t *testing.T, addr string) {
 	if moved, err := d.MoveMessage(ctx, 7, message, hero.MessageAcknowledged, MessageChange{}); err != nil || !moved {
 		t.Fatal(moved, err)
 	}
-	must(t, d.Done(ctx, 7, hero.MsgOutCoordinator, message))
+	testkit.Must(t, d.Done(ctx, 7, hero.MsgOutCoordinator, message))
 	job, err := d.Take(ctx, 7, "queue:python", "queue:python:running:20", time.Second)
 	if err != nil || job != "job:12:2001" {
 		t.Fatal(job, err)
@@ -54,7 +55,7 @@ func straight(t *testing.T, addr string) {
 			t.Fatal(to, moved, err)
 		}
 	}
-	must(t, d.Done(ctx, 7, "queue:python:running:20", job))
+	testkit.Must(t, d.Done(ctx, 7, "queue:python:running:20", job))
 	if _, err := d.Take(ctx, 7, "queue:python", "queue:python:running:20", 10*time.Millisecond); !errors.Is(err, ErrEmpty) {
 		t.Fatal(err)
 	}
@@ -66,23 +67,23 @@ func straight(t *testing.T, addr string) {
 func TestContextsAreDatabasesThatHoldTheirHash(t *testing.T) {
 	d, ctx := open(t, Options{Addr: real(t, realservers.RedisOptions{Databases: 40}).Address()}), t.Context()
 	for _, id := range []uint32{33, 2, 39} {
-		must(t, d.PutContext(ctx, hero.Context{ID: id}))
+		testkit.Must(t, d.PutContext(ctx, hero.Context{ID: id}))
 	}
-	must(t, raw(t, d, 5).HSet(ctx, "context:6", "id", 6).Err())      // in another's database
-	must(t, raw(t, d, 8).Set(ctx, "context:8", "a lock", 0).Err())   // no hash
-	must(t, raw(t, d, 9).HSet(ctx, "context:9:lock", "id", 9).Err()) // another program's
-	must(t, raw(t, d, 0).HSet(ctx, "context:0", "id", 0).Err())      // the actors' database
+	testkit.Must(t, raw(t, d, 5).HSet(ctx, "context:6", "id", 6).Err())      // in another's database
+	testkit.Must(t, raw(t, d, 8).Set(ctx, "context:8", "a lock", 0).Err())   // no hash
+	testkit.Must(t, raw(t, d, 9).HSet(ctx, "context:9:lock", "id", 9).Err()) // another program's
+	testkit.Must(t, raw(t, d, 0).HSet(ctx, "context:0", "id", 0).Err())      // the actors' database
 	for name, d := range map[string]*DB{"all rights": d, "without INFO": open(t, Options{URL: "redis://nosy:pw@" + d.where})} {
 		if name != "all rights" {
-			must(t, raw(t, open(t, Options{Addr: d.where}), 0).Do(ctx, "acl", "setuser", "nosy", "on", ">pw", "~*", "+@all", "-info").Err())
+			testkit.Must(t, raw(t, open(t, Options{Addr: d.where}), 0).Do(ctx, "acl", "setuser", "nosy", "on", ">pw", "~*", "+@all", "-info").Err())
 		}
 		got, err := d.Contexts(ctx)
-		must(t, err)
+		testkit.Must(t, err)
 		if diff := cmp.Diff([]uint32{2, 33, 39}, got); diff != "" {
 			t.Error(name, diff)
 		}
 	}
-	must(t, d.DeleteContext(ctx, 33))
+	testkit.Must(t, d.DeleteContext(ctx, 33))
 	if got, err := d.Contexts(ctx); err != nil || len(got) != 2 {
 		t.Error(got, err)
 	}
@@ -124,7 +125,7 @@ func TestNoContextNoDatabase(t *testing.T) {
 
 func TestAClosedDBSaysSo(t *testing.T) {
 	d, in, _ := fresh(t)
-	must(t, d.Close())
+	testkit.Must(t, d.Close())
 	for _, in := range []uint32{in, in + 1} {
 		if _, err := d.Flow(t.Context(), in, 1); err == nil || !strings.Contains(err.Error(), "closed") {
 			t.Error(err)
@@ -135,9 +136,9 @@ func TestAClosedDBSaysSo(t *testing.T) {
 func TestACallEndsWithItsContext(t *testing.T) {
 	s := real(t, realservers.RedisOptions{})
 	d := open(t, Options{Addr: s.Address()})
-	must(t, d.Ping(t.Context()))
-	must(t, s.Pause())
-	defer func() { must(t, s.Resume()) }()
+	testkit.Must(t, d.Ping(t.Context()))
+	testkit.Must(t, s.Pause())
+	defer func() { testkit.Must(t, s.Resume()) }()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	begun := time.Now()

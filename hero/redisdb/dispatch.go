@@ -109,7 +109,7 @@ func (d *DB) ShowJob(ctx context.Context, in, caller, id uint32, s Shown) error 
 	return err
 }
 
-// owns tells whether the flow may write to the job: the flow dispatched it, or no other flow
+// owns reports whether the flow may write to the job: the flow dispatched it, or no other flow
 // has it in flight.
 func (s Shown) owns(j hero.Job) bool {
 	if j.FlowID == s.FlowID || j.FlowID == 0 {

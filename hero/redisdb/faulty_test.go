@@ -7,20 +7,21 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"edda/internal/testkit"
 )
 
-// wire stands between a DB and its Redis, and breaks the connection at chosen
-// commands: before Redis has them, or after it did them and before the answer
-// comes.
+// wire is a connection between a DB and its Redis that breaks at chosen commands: before Redis
+// receives them, or after it has executed them and before the answer arrives.
 type wire struct {
-	mu     sync.Mutex // guards what follows
-	of     string     // commands with this in them
+	mu     sync.Mutex // guards the fields below
+	of     string     // breaks at commands that contain it
 	times  int
 	before bool
 	broken int
 }
 
-// tapped is a DB whose commands go through a wire.
+// tapped opens a DB whose commands go through a wire.
 func tapped(t testing.TB, d *DB) (*DB, *wire) {
 	w := &wire{}
 	o := d.options
@@ -33,14 +34,14 @@ func tapped(t testing.TB, d *DB) (*DB, *wire) {
 	return through, w
 }
 
-// breaks makes the next commands of a kind break, some times.
+// breaks makes the next commands of a kind break, that many times.
 func (w *wire) breaks(of string, times int, before bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.of, w.times, w.before, w.broken = of, times, before, 0
 }
 
-// hits tells whether a write is of the kind, and when to break.
+// hits reports whether a write is of the kind, and when to break.
 func (w *wire) hits(b []byte) (hit, before bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +75,7 @@ func (c *breakable) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Read waits for the answer, and throws it away where the connection is to break.
+// Read waits for the answer, and drops it if the connection is to break.
 func (c *breakable) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.dead {
@@ -91,7 +92,7 @@ func broken(t *testing.T, of string, test func(t *testing.T, d *DB, in uint32)) 
 		t.Run(name, func(t *testing.T) {
 			plain, in, _ := fresh(t)
 			d, w := tapped(t, plain)
-			must(t, d.Ping(t.Context()))
+			testkit.Must(t, d.Ping(t.Context()))
 			w.breaks(of, 1, before)
 			test(t, d, in)
 			if w.count() != 1 {

@@ -15,7 +15,7 @@ import (
 	"edda/hero"
 )
 
-// Gate tells whether the dependencies and prerequisites of a job outside of a flow let it
+// Gate reports whether the dependencies and prerequisites of a job outside of a flow let it
 // run. A flow orders its own jobs.
 type Gate int
 
@@ -149,7 +149,7 @@ type waiter struct {
 // does not wait is open.
 func (d *DB) waiters(ctx context.Context, in uint32, keys []string) ([]waiter, error) {
 	out := make([]waiter, len(keys))
-	err := d.at(ctx, "look at the jobs that wait", in, waitingKey, func(c *database) error {
+	err := d.at(ctx, "read the waiting jobs", in, waitingKey, func(c *database) error {
 		hashes, err := lookup(ctx, c, keys, waitFields...)
 		if err != nil {
 			return err
@@ -209,7 +209,7 @@ return 1`)
 func (d *DB) Release(ctx context.Context, in uint32, from int64) (next int64, waiting bool, err error) {
 	for looked := 0; looked < releaseMost; looked += releasePage {
 		var page []string
-		err := d.at(ctx, "look at the jobs that wait", in, waitingKey, func(c *database) (err error) {
+		err := d.at(ctx, "read the waiting jobs", in, waitingKey, func(c *database) (err error) {
 			page, err = c.ZRange(ctx, waitingKey, from, from+releasePage-1).Result()
 			return err
 		})

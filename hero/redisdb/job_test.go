@@ -9,6 +9,7 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
 func jobStatuses() []hero.JobStatus {
@@ -26,11 +27,11 @@ func TestAJobTakesLegalStepsOnly(t *testing.T) {
 	for _, from := range jobStatuses() {
 		for _, to := range jobStatuses() {
 			step := fmt.Sprintf("%s %s", from, to)
-			must(t, c.Del(ctx, "job:12:5").Err())
-			must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: in, Status: from, Result: map[string]string{"old": "1"}}))
+			testkit.Must(t, c.Del(ctx, "job:12:5").Err())
+			testkit.Must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: in, Status: from, Result: map[string]string{"old": "1"}}))
 			j, moved, err := d.MoveJob(ctx, in, 12, 5, to, map[string]string{"new": "2"})
 			now, getErr := d.Job(ctx, in, 12, 5)
-			must(t, getErr)
+			testkit.Must(t, getErr)
 			switch {
 			case legal[step]:
 				if err != nil || !moved || now.Status != to || now.Result["new"] != "2" || j.Status != to || j.Result["new"] != "2" {
@@ -56,7 +57,7 @@ func TestAJobTakesLegalStepsOnly(t *testing.T) {
 
 func TestAStepWithoutAResultKeepsIt(t *testing.T) {
 	d, in, _ := fresh(t)
-	must(t, d.PutJob(t.Context(), hero.Job{ID: 5, CallerID: 12, ContextID: in, Result: map[string]string{"a": "1"}}))
+	testkit.Must(t, d.PutJob(t.Context(), hero.Job{ID: 5, CallerID: 12, ContextID: in, Result: map[string]string{"a": "1"}}))
 	if j, _, err := d.MoveJob(t.Context(), in, 12, 5, hero.JobStarted, nil); err != nil || j.Result["a"] != "1" {
 		t.Error(j, err)
 	}
@@ -67,7 +68,7 @@ func TestAJobIsTriedAgain(t *testing.T) {
 	ctx := t.Context()
 	for i, from := range jobStatuses() {
 		id := uint32(i)
-		must(t, d.PutJob(ctx, hero.Job{ID: id, CallerID: 12, ContextID: in, Status: from, Result: map[string]string{"error": "exit 1"}}))
+		testkit.Must(t, d.PutJob(ctx, hero.Job{ID: id, CallerID: 12, ContextID: in, Status: from, Result: map[string]string{"error": "exit 1"}}))
 		j, err := d.RetryJob(ctx, in, 12, id)
 		if from == hero.JobStarted || from == hero.JobError {
 			if now, _ := d.Job(ctx, in, 12, id); err != nil || j.Status != hero.JobDispatched || now.Status != hero.JobDispatched || len(now.Result) != 0 {
@@ -86,7 +87,7 @@ func TestAJobIsTriedAgain(t *testing.T) {
 func TestOneOfManyStartsAJob(t *testing.T) {
 	d, in, _ := fresh(t)
 	ctx := t.Context()
-	must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: in}))
+	testkit.Must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: in}))
 	var won atomic.Int32
 	var all sync.WaitGroup
 	for range 32 {
@@ -107,7 +108,7 @@ func TestOneOfTwoEndsWins(t *testing.T) {
 	d, in, _ := fresh(t)
 	ctx := t.Context()
 	for id := range uint32(20) {
-		must(t, d.PutJob(ctx, hero.Job{ID: id, CallerID: 12, ContextID: in, Status: hero.JobStarted}))
+		testkit.Must(t, d.PutJob(ctx, hero.Job{ID: id, CallerID: 12, ContextID: in, Status: hero.JobStarted}))
 		var won atomic.Value
 		var all sync.WaitGroup
 		for _, end := range []hero.JobStatus{hero.JobFinished, hero.JobError} {
@@ -134,21 +135,21 @@ func TestAStepWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 	// Scripts are sent by their hash, with the fields.
 	broken(t, stepField, func(t *testing.T, d *DB, in uint32) {
 		ctx := t.Context()
-		must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: in}))
+		testkit.Must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: in}))
 		if j, moved, err := d.MoveJob(ctx, in, 12, 5, hero.JobStarted, nil); err != nil || !moved || j.Status != hero.JobStarted {
 			t.Error(j, moved, err)
 		}
 	})
 	broken(t, "\r\nerror\r\n", func(t *testing.T, d *DB, in uint32) {
 		ctx := t.Context()
-		must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: in, Status: hero.JobStarted}))
+		testkit.Must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: in, Status: hero.JobStarted}))
 		if _, moved, err := d.MoveJob(ctx, in, 12, 5, hero.JobError, map[string]string{"error": "exit 1"}); err != nil || !moved {
 			t.Error(moved, err)
 		}
 	})
 	broken(t, stepField, func(t *testing.T, d *DB, in uint32) {
 		ctx := t.Context()
-		must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: in, Status: hero.JobError}))
+		testkit.Must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: in, Status: hero.JobError}))
 		if j, err := d.RetryJob(ctx, in, 12, 5); err != nil || j.Status != hero.JobDispatched {
 			t.Error(j, err)
 		}
@@ -158,7 +159,7 @@ func TestAStepWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 func TestAPutWhoseAnswerIsLostIsDoneAgain(t *testing.T) {
 	broken(t, "print(1)", func(t *testing.T, d *DB, in uint32) {
 		ctx := t.Context()
-		must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: in, Script: "print(1)"}))
+		testkit.Must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: in, Script: "print(1)"}))
 		if j, err := d.Job(ctx, in, 12, 5); err != nil || j.Script != "print(1)" {
 			t.Error(j, err)
 		}
@@ -169,10 +170,10 @@ func TestADeletedJobIsFoundByItsIdNoMore(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx, index := t.Context(), hero.JobCallersKey(5)
 	for _, caller := range []uint32{12, 13} {
-		must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: caller, ContextID: in}))
-		must(t, c.SAdd(ctx, index, caller).Err())
+		testkit.Must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: caller, ContextID: in}))
+		testkit.Must(t, c.SAdd(ctx, index, caller).Err())
 	}
-	must(t, d.DeleteJob(ctx, in, 12, 5))
+	testkit.Must(t, d.DeleteJob(ctx, in, 12, 5))
 	if left := c.SMembers(ctx, index).Val(); len(left) != 1 || left[0] != "13" {
 		t.Errorf("the index has %q", left)
 	}
@@ -181,16 +182,16 @@ func TestADeletedJobIsFoundByItsIdNoMore(t *testing.T) {
 	}
 	is(t, d.DeleteJob(ctx, in, 12, 5), ErrNotFound)
 
-	must(t, c.Del(ctx, index).Err())
-	must(t, c.Set(ctx, index, "another program's", 0).Err())
+	testkit.Must(t, c.Del(ctx, index).Err())
+	testkit.Must(t, c.Set(ctx, index, "another program's", 0).Err())
 	if err := d.DeleteJob(ctx, in, 13, 5); err == nil {
 		t.Error("an index that is none was taken")
 	}
 	if _, err := d.Job(ctx, in, 13, 5); err != nil {
 		t.Errorf("a delete that was refused did half: %v", err)
 	}
-	must(t, c.Del(ctx, index).Err())
-	must(t, d.DeleteJob(ctx, in, 13, 5))
+	testkit.Must(t, c.Del(ctx, index).Err())
+	testkit.Must(t, d.DeleteJob(ctx, in, 13, 5))
 	if n := c.Exists(ctx, index, hero.JobKey(13, 5)).Val(); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}

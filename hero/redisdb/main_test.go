@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
-// shared is a Redis for the tests that need none of their own; contexts counts
-// the databases that they were given.
+// shared is a Redis for tests that do not stop it. contexts counts the databases in use.
 var (
 	shared   *realservers.Server
 	contexts atomic.Uint32
@@ -39,24 +39,22 @@ func TestMain(m *testing.M) {
 func real(t testing.TB, o realservers.RedisOptions) *realservers.Server {
 	t.Helper()
 	s, err := realservers.Redis(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { must(t, s.Stop()) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, s.Stop()) })
 	return s
 }
 
-// open is a DB of that Redis.
+// open opens a DB that closes with the test.
 func open(t testing.TB, o Options) *DB {
 	t.Helper()
 	d, err := Open(o)
-	must(t, err)
-	t.Cleanup(func() { must(t, d.Close()) })
+	testkit.Must(t, err)
+	t.Cleanup(func() { testkit.Must(t, d.Close()) })
 	return d
 }
 
-// fresh is a DB of the shared Redis, a context that no other test has, and its
-// raw client.
+// fresh opens a DB of the shared Redis, with a context that no other test has and its raw
+// client.
 func fresh(t testing.TB) (*DB, uint32, *redis.Client) {
 	t.Helper()
 	d := open(t, Options{Addr: shared.Address()})
@@ -67,15 +65,8 @@ func fresh(t testing.TB) (*DB, uint32, *redis.Client) {
 func raw(t testing.TB, d *DB, in uint32) *redis.Client {
 	t.Helper()
 	c, err := d.Client(in)
-	must(t, err)
+	testkit.Must(t, err)
 	return c
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // is fails unless the error is of that kind.
@@ -90,6 +81,6 @@ func is(t testing.TB, err, kind error) {
 func hashOf(t testing.TB, c *redis.Client, key string) map[string]string {
 	t.Helper()
 	h, err := c.HGetAll(context.Background(), key).Result()
-	must(t, err)
+	testkit.Must(t, err)
 	return h
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
 func TestAMessageTakesLegalStepsOnly(t *testing.T) {
@@ -18,11 +19,11 @@ func TestAMessageTakesLegalStepsOnly(t *testing.T) {
 	statuses := []hero.MessageStatus{hero.MessageDispatched, hero.MessageAcknowledged, hero.MessageError, hero.MessageProcessed}
 	for _, from := range statuses {
 		for _, to := range statuses {
-			must(t, c.Del(ctx, "message:12:5").Err())
-			must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12, Status: from, TransportID: "old"}))
+			testkit.Must(t, c.Del(ctx, "message:12:5").Err())
+			testkit.Must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12, Status: from, TransportID: "old"}))
 			moved, err := d.MoveMessage(ctx, in, "message:12:5", to, MessageChange{TransportID: "new", TransportStatus: hero.TransportSent, Topic: "t", TargetContext: 8})
 			m, getErr := d.Message(ctx, in, 12, 5)
-			must(t, getErr)
+			testkit.Must(t, getErr)
 			changed := m.TransportID == "new" && m.TransportStatus == hero.TransportSent && m.Topic == "t" && m.TargetContext == 8
 			same := m.TransportID == "old" && m.Topic == "" && m.Status == from
 			var right bool
@@ -52,7 +53,7 @@ func TestAMessageTakesLegalStepsOnly(t *testing.T) {
 func TestAChangeOfNothingWritesNothing(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
-	must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12, TransportID: "x"}))
+	testkit.Must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12, TransportID: "x"}))
 	before := hashOf(t, c, "message:12:5")
 	if moved, err := d.MoveMessage(ctx, in, "message:12:5", hero.MessageDispatched, MessageChange{}); err != nil || moved {
 		t.Fatal(moved, err)
@@ -65,15 +66,15 @@ func TestAChangeOfNothingWritesNothing(t *testing.T) {
 func TestTheLogIsBoundedAndInOrder(t *testing.T) {
 	d, in, _ := fresh(t)
 	ctx := t.Context()
-	must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12}))
+	testkit.Must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12}))
 	var many []hero.Log
 	for n := range hero.MaxLogs {
 		many = append(many, hero.Log{Text: strconv.Itoa(n)})
 	}
-	must(t, d.AppendLog(ctx, in, "message:12:5", many...))
-	must(t, d.AppendLog(ctx, in, "message:12:5", hero.Log{Time: 5, Level: "info", Source: "router", Text: "last"}))
+	testkit.Must(t, d.AppendLog(ctx, in, "message:12:5", many...))
+	testkit.Must(t, d.AppendLog(ctx, in, "message:12:5", hero.Log{Time: 5, Level: "info", Source: "router", Text: "last"}))
 	m, err := d.Message(ctx, in, 12, 5)
-	must(t, err)
+	testkit.Must(t, err)
 	if len(m.Logs) != hero.MaxLogs || m.Logs[0].Text != "1" || m.Logs[hero.MaxLogs-1] != (hero.Log{Time: 5, Level: "info", Source: "router", Text: "last"}) {
 		t.Errorf("%d lines, %+v to %+v", len(m.Logs), m.Logs[0], m.Logs[len(m.Logs)-1])
 	}
@@ -83,7 +84,7 @@ func TestTheLogIsBoundedAndInOrder(t *testing.T) {
 func TestLogLinesOfConcurrentWritersAreKept(t *testing.T) {
 	d, in, _ := fresh(t)
 	ctx := t.Context()
-	must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12}))
+	testkit.Must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12}))
 	var all sync.WaitGroup
 	for n := range 12 {
 		all.Go(func() {
@@ -94,7 +95,7 @@ func TestLogLinesOfConcurrentWritersAreKept(t *testing.T) {
 	}
 	all.Wait()
 	m, err := d.Message(ctx, in, 12, 5)
-	must(t, err)
+	testkit.Must(t, err)
 	seen := map[string]bool{}
 	for _, l := range m.Logs {
 		seen[l.Text] = true
@@ -107,8 +108,8 @@ func TestLogLinesOfConcurrentWritersAreKept(t *testing.T) {
 func TestALogLineWhoseAnswerIsLostStandsOnce(t *testing.T) {
 	broken(t, logField, func(t *testing.T, d *DB, in uint32) {
 		ctx := t.Context()
-		must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12}))
-		must(t, d.AppendLog(ctx, in, "message:12:5", hero.Log{Text: "once"}))
+		testkit.Must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12}))
+		testkit.Must(t, d.AppendLog(ctx, in, "message:12:5", hero.Log{Text: "once"}))
 		if m, err := d.Message(ctx, in, 12, 5); err != nil || len(m.Logs) != 1 {
 			t.Error(m.Logs, err)
 		}
@@ -118,7 +119,7 @@ func TestALogLineWhoseAnswerIsLostStandsOnce(t *testing.T) {
 func TestAMessagesStepWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 	broken(t, stepField, func(t *testing.T, d *DB, in uint32) {
 		ctx := t.Context()
-		must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12}))
+		testkit.Must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12}))
 		if moved, err := d.MoveMessage(ctx, in, "message:12:5", hero.MessageProcessed, MessageChange{}); err != nil || !moved {
 			t.Error(moved, err)
 		}

@@ -14,10 +14,11 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
-// suite is what every kind of object promises; the functions work on the one
-// with the id 5 of caller 12.
+// suite tests the promises of every kind of object. Its functions work on the object 5 of
+// caller 12.
 type suite struct {
 	key    string
 	put    func(ctx context.Context, name string) error // name goes into some text
@@ -98,7 +99,7 @@ func suites(d *DB, in uint32) map[string]suite {
 	}
 }
 
-// each runs a test for every kind, in a Redis without actors of others.
+// each runs a test for every kind, in a Redis without other actors.
 func each(t *testing.T, test func(t *testing.T, s suite, c *redis.Client, d *DB)) {
 	for name := range suites(nil, 0) {
 		t.Run(name, func(t *testing.T) {
@@ -124,22 +125,22 @@ func TestObjectsArePutReadListedAndDeleted(t *testing.T) {
 		is(t, err, ErrNotFound)
 		is(t, err, edda.Permanent)
 		is(t, s.delete(ctx), ErrNotFound)
-		must(t, s.put(ctx, "one"))
+		testkit.Must(t, s.put(ctx, "one"))
 		if name, o, err := s.get(ctx); err != nil || name != "one" || o.Key() != s.key {
 			t.Fatal(name, o, err)
 		}
 		now = now.Add(time.Hour)
-		must(t, c.HSet(ctx, s.key, "color", "red").Err())
-		must(t, s.put(ctx, "two"))
+		testkit.Must(t, c.HSet(ctx, s.key, "color", "red").Err())
+		testkit.Must(t, s.put(ctx, "two"))
 		h := hashOf(t, c, s.key)
 		if h["created_at"] != "1755600000" || h["updated_at"] != "1755603600" || h["color"] != "red" {
 			t.Fatalf("%v", h)
 		}
-		must(t, c.HSet(ctx, s.other, "id", "5").Err())
+		testkit.Must(t, c.HSet(ctx, s.other, "id", "5").Err())
 		if all, err := s.list(ctx); err != nil || len(all) != 1 || all[0].Key() != s.key {
 			t.Fatal(all, err)
 		}
-		must(t, s.delete(ctx))
+		testkit.Must(t, s.delete(ctx))
 		if all, err := s.list(ctx); err != nil || len(all) != 0 {
 			t.Fatal(all, err)
 		}
@@ -159,7 +160,7 @@ func TestAForeignHashIsLeftAsItIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s suite, c *redis.Client, _ *DB) {
 				ctx := t.Context()
-				must(t, c.HSet(ctx, s.key, hash).Err())
+				testkit.Must(t, c.HSet(ctx, s.key, hash).Err())
 				for _, err := range []error{s.put(ctx, "x"), s.delete(ctx), second(s.get(ctx)), second(s.list(ctx))} {
 					var field *hero.FieldError
 					if !errors.As(err, &field) || field.Key != s.key || !errors.Is(err, edda.Permanent) {
@@ -175,7 +176,7 @@ func TestAForeignHashIsLeftAsItIs(t *testing.T) {
 	t.Run("no hash", func(t *testing.T) {
 		each(t, func(t *testing.T, s suite, c *redis.Client, _ *DB) {
 			ctx := t.Context()
-			must(t, c.Set(ctx, s.key, "a text", 0).Err())
+			testkit.Must(t, c.Set(ctx, s.key, "a text", 0).Err())
 			for _, err := range []error{s.put(ctx, "x"), s.delete(ctx), second(s.get(ctx))} {
 				var storage *StorageError
 				if !errors.As(err, &storage) || !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), s.key) {
@@ -189,7 +190,7 @@ func TestAForeignHashIsLeftAsItIs(t *testing.T) {
 	})
 }
 
-// second is the error among what a function returned.
+// second returns the error of a function's results.
 func second(returned ...any) error {
 	for _, r := range returned {
 		if err, ok := r.(error); ok {
@@ -203,10 +204,10 @@ func TestAListShowsWhatCanBeReadBesideABrokenOne(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
 	for id := uint32(700); id > 0; id-- {
-		must(t, d.PutRunner(ctx, in, hero.Runner{ID: id}))
+		testkit.Must(t, d.PutRunner(ctx, in, hero.Runner{ID: id}))
 	}
-	must(t, c.HSet(ctx, "runner:300", "local", "maybe").Err())
-	must(t, c.HSet(ctx, "runner:301", "id", "7").Err())
+	testkit.Must(t, c.HSet(ctx, "runner:300", "local", "maybe").Err())
+	testkit.Must(t, c.HSet(ctx, "runner:301", "id", "7").Err())
 	all, err := d.Runners(ctx, in)
 	if len(all) != 698 || all[0].ID != 1 || all[697].ID != 700 {
 		t.Errorf("%d runners", len(all))
@@ -220,10 +221,10 @@ func TestJobsAreInOrderOfCallerAndId(t *testing.T) {
 	d, in, _ := fresh(t)
 	ctx := t.Context()
 	for _, ids := range [][2]uint32{{10, 1}, {2, 30}, {2, 4}, {10, 0}} {
-		must(t, d.PutJob(ctx, hero.Job{CallerID: ids[0], ID: ids[1], ContextID: in}))
+		testkit.Must(t, d.PutJob(ctx, hero.Job{CallerID: ids[0], ID: ids[1], ContextID: in}))
 	}
 	all, err := d.Jobs(ctx, in)
-	must(t, err)
+	testkit.Must(t, err)
 	var got []string
 	for _, j := range all {
 		got = append(got, j.Key())
@@ -236,11 +237,11 @@ func TestJobsAreInOrderOfCallerAndId(t *testing.T) {
 func TestFieldsThatAnObjectLeavesOutAreRemoved(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
-	must(t, d.PutRunner(ctx, in, hero.Runner{ID: 5, Secret: "s3cret"}))
+	testkit.Must(t, d.PutRunner(ctx, in, hero.Runner{ID: 5, Secret: "s3cret"}))
 	if hashOf(t, c, "runner:5")["secret"] != "s3cret" {
 		t.Fatal("no secret")
 	}
-	must(t, d.PutRunner(ctx, in, hero.Runner{ID: 5}))
+	testkit.Must(t, d.PutRunner(ctx, in, hero.Runner{ID: 5}))
 	if s, there := hashOf(t, c, "runner:5")["secret"]; there {
 		t.Errorf("the secret is %q", s)
 	}
@@ -249,10 +250,10 @@ func TestFieldsThatAnObjectLeavesOutAreRemoved(t *testing.T) {
 func TestHashesOfOtherProgramsAreReadLiberally(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
-	must(t, c.HSet(ctx, "job:12:5", "id", "5", "caller_id", "12", "script", "42", "script_type", "Python", "status", "WaitingForPrerequisites", "dependends", "1,2").Err())
+	testkit.Must(t, c.HSet(ctx, "job:12:5", "id", "5", "caller_id", "12", "script", "42", "script_type", "Python", "status", "WaitingForPrerequisites", "dependends", "1,2").Err())
 	want := hero.Job{ID: 5, CallerID: 12, ContextID: in, Script: "42", ScriptType: hero.ScriptPython, Status: hero.JobWaiting, Dependends: []uint32{1, 2}}
 	got, err := d.Job(ctx, in, 12, 5)
-	must(t, err)
+	testkit.Must(t, err)
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Error(diff)
 	}
@@ -270,7 +271,7 @@ func TestHashesOfOtherProgramsAreReadLiberally(t *testing.T) {
 func TestAFlowOfAnotherContextIsRefused(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
-	must(t, c.HSet(ctx, "flow:5", "id", 5, "caller_id", 12, "context_id", in+1).Err())
+	testkit.Must(t, c.HSet(ctx, "flow:5", "id", 5, "caller_id", 12, "context_id", in+1).Err())
 	var field *hero.FieldError
 	if _, err := d.Flow(ctx, in, 5); !errors.As(err, &field) || field.Field != "context_id" {
 		t.Error(err)
@@ -286,7 +287,7 @@ func TestTwoPutsAtOnce(t *testing.T) {
 		}()
 	}
 	for range 20 {
-		must(t, <-done)
+		testkit.Must(t, <-done)
 	}
 	if _, err := hero.ReadFlow("flow:5", hashOf(t, c, "flow:5")); err != nil {
 		t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"edda"
 	"edda/internal/files"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 func TestWhereRedisIs(t *testing.T) {
@@ -41,16 +42,16 @@ func TestWhereRedisIs(t *testing.T) {
 		if o := d.options; d.where != tt.where || o.Username != tt.user || o.Password != tt.passwrd || (o.TLSConfig != nil) != strings.HasPrefix(tt.options.URL, "rediss") {
 			t.Errorf("%+v: %s %s %s", tt.options, d.where, o.Username, o.Password)
 		}
-		must(t, d.Close())
+		testkit.Must(t, d.Close())
 	}
 }
 
 func TestBadOptions(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")
-	must(t, os.WriteFile(text, []byte("no certificate"), 0o600))
+	testkit.Must(t, os.WriteFile(text, []byte("no certificate"), 0o600))
 	large := filepath.Join(t.TempDir(), "large")
-	must(t, os.WriteFile(large, nil, 0o600))
-	must(t, os.Truncate(large, files.Most+1))
+	testkit.Must(t, os.WriteFile(large, nil, 0o600))
+	testkit.Must(t, os.Truncate(large, files.Most+1))
 	const secret = "hunter2"
 	for _, tt := range []struct {
 		options Options
@@ -99,7 +100,7 @@ func TestRedisOverTLS(t *testing.T) {
 	t.Parallel()
 	s := real(t, realservers.RedisOptions{TLS: true, Password: "pw"})
 	url := "rediss://:pw@" + s.Address()
-	must(t, open(t, Options{URL: url, CA: s.CA, Cert: s.Cert, Key: s.Key}).Ping(t.Context()))
+	testkit.Must(t, open(t, Options{URL: url, CA: s.CA, Cert: s.Cert, Key: s.Key}).Ping(t.Context()))
 	for name, o := range map[string]Options{
 		"no client certificate": {URL: url, CA: s.CA},
 		"an unknown CA":         {URL: url, Cert: s.Cert, Key: s.Key},
@@ -119,6 +120,6 @@ func TestRedisOverAUnixSocket(t *testing.T) {
 	t.Parallel()
 	s := real(t, realservers.RedisOptions{Socket: true})
 	d := open(t, Options{URL: "unix://" + s.Socket})
-	must(t, d.Ping(t.Context()))
-	must(t, d.Push(t.Context(), 3, queue, "job:1:1"))
+	testkit.Must(t, d.Ping(t.Context()))
+	testkit.Must(t, d.Push(t.Context(), 3, queue, "job:1:1"))
 }

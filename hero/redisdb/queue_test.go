@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
 	"github.com/google/go-cmp/cmp"
 
 	"edda"
@@ -23,7 +25,7 @@ func TestAQueueIsFirstInFirstOut(t *testing.T) {
 	d, in, _ := fresh(t)
 	ctx := t.Context()
 	for n := range 3 {
-		must(t, d.Push(ctx, in, queue, fmt.Sprint("job:1:", n)))
+		testkit.Must(t, d.Push(ctx, in, queue, fmt.Sprint("job:1:", n)))
 	}
 	if n, err := d.Depth(ctx, in, queue); err != nil || n != 3 {
 		t.Fatal(n, err)
@@ -36,11 +38,11 @@ func TestAQueueIsFirstInFirstOut(t *testing.T) {
 	_, err := d.Take(ctx, in, queue, into, 0)
 	is(t, err, ErrEmpty)
 	left, err := d.Left(ctx, in, into)
-	must(t, err)
+	testkit.Must(t, err)
 	if diff := cmp.Diff([]string{"job:1:0", "job:1:1", "job:1:2"}, left); diff != "" {
 		t.Error("oldest first:", diff)
 	}
-	must(t, d.Done(ctx, in, into, "job:1:1"))
+	testkit.Must(t, d.Done(ctx, in, into, "job:1:1"))
 	if left, err := d.Left(ctx, in, into); err != nil || !slices.Equal(left, []string{"job:1:0", "job:1:2"}) {
 		t.Error(left, err)
 	}
@@ -59,7 +61,7 @@ func TestTakeWaits(t *testing.T) {
 	timer := time.AfterFunc(50*time.Millisecond, func() { pushed <- d.Push(context.WithoutCancel(ctx), in, queue, "job:1:1") })
 	defer timer.Stop()
 	key, err := d.Take(ctx, in, queue, into, time.Minute)
-	if must(t, <-pushed); err != nil || key != "job:1:1" {
+	if testkit.Must(t, <-pushed); err != nil || key != "job:1:1" {
 		t.Fatal(key, err)
 	}
 }
@@ -76,7 +78,7 @@ func TestTakeEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Whoever stops while Redis hands a key over gets it, and it is not left lying.
+// A caller that stops while Redis moves a key gets the key, and it is not left in the list.
 func TestAKeyIsNotLostWhenItsTakerStops(t *testing.T) {
 	d, in, c := fresh(t)
 	var got []string
@@ -103,7 +105,7 @@ func TestAKeyWhoseAnswerIsLostComesAgain(t *testing.T) {
 			d, w := tapped(t, plain)
 			ctx := t.Context()
 			for _, key := range []string{"a", "a", "b"} { // a is twice in the queue
-				must(t, plain.Push(ctx, in, queue, key))
+				testkit.Must(t, plain.Push(ctx, in, queue, key))
 			}
 			if key, err := d.Take(ctx, in, queue, into, 0); err != nil || key != "a" {
 				t.Fatal(key, err)
@@ -119,7 +121,7 @@ func TestAKeyWhoseAnswerIsLostComesAgain(t *testing.T) {
 			_, err = d.Take(ctx, in, queue, into, 0)
 			is(t, err, ErrEmpty)
 			for _, key := range []string{"a", "b", "a"} {
-				must(t, d.Done(ctx, in, into, key))
+				testkit.Must(t, d.Done(ctx, in, into, key))
 			}
 			if n := c.LLen(ctx, into).Val(); n != 0 {
 				t.Errorf("%d left", n)
@@ -132,7 +134,7 @@ func TestLeftoversOfAnEarlierRunAreNotTakenTwice(t *testing.T) {
 	plain, in, _ := fresh(t)
 	ctx := t.Context()
 	for _, key := range []string{"a", "b"} {
-		must(t, plain.Push(ctx, in, queue, key))
+		testkit.Must(t, plain.Push(ctx, in, queue, key))
 	}
 	if _, err := plain.Take(ctx, in, queue, into, 0); err != nil {
 		t.Fatal(err)
@@ -157,7 +159,7 @@ func TestManyTakersGetEachKeyOnce(t *testing.T) {
 	ctx := t.Context()
 	const keys = 200
 	for n := range keys {
-		must(t, plain.Push(ctx, in, queue, fmt.Sprint(n)))
+		testkit.Must(t, plain.Push(ctx, in, queue, fmt.Sprint(n)))
 	}
 	w.breaks("lmove", 10, false)
 	var mu sync.Mutex
@@ -195,9 +197,50 @@ func TestManyTakersGetEachKeyOnce(t *testing.T) {
 
 func TestTheQueueOfTheActorsDatabase(t *testing.T) {
 	d, _, _ := fresh(t)
-	must(t, d.Push(t.Context(), 0, "edda:test", "x"))
+	testkit.Must(t, d.Push(t.Context(), 0, "edda:test", "x"))
 	if key, err := d.Take(t.Context(), 0, "edda:test", "edda:test:taken", 0); err != nil || key != "x" {
 		t.Error(key, err)
 	}
-	must(t, d.Done(t.Context(), 0, "edda:test:taken", "x"))
+	testkit.Must(t, d.Done(t.Context(), 0, "edda:test:taken", "x"))
+}
+
+// A key whose work ends during the comparison of the list seemed to be a stray.
+func TestNoKeyLeavesWhileTheListIsCompared(t *testing.T) {
+	in := &intake{taken: map[string]int{}}
+	if _, err := in.take(func() (string, error) { return "a", nil }); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = in.take(func() (string, error) { return "", errors.New("the connection broke") })
+	removed := make(chan struct{})
+	left := make(chan error, 1)
+	stray, err := in.stray(func() ([]string, error) {
+		go func() { left <- in.leaves("a", func() (bool, error) { close(removed); return true, nil }) }()
+		select {
+		case <-removed:
+			t.Error("removed between listing and comparing")
+		case <-time.After(30 * time.Millisecond):
+		}
+		return []string{"a"}, nil
+	})
+	if err != nil || stray != "" {
+		t.Errorf("%q is a stray, %v", stray, err)
+	}
+	testkit.Must(t, <-left)
+	if len(in.taken) != 0 {
+		t.Errorf("taken %v", in.taken)
+	}
+}
+
+func TestAKeyThatDidNotLeaveIsStillTaken(t *testing.T) {
+	in := &intake{taken: map[string]int{"a": 2}}
+	broken := errors.New("the connection broke")
+	is(t, in.leaves("a", func() (bool, error) { return true, broken }), broken)
+	testkit.Must(t, in.leaves("a", func() (bool, error) { return false, nil }))
+	if in.taken["a"] != 2 {
+		t.Errorf("taken %v", in.taken)
+	}
+	testkit.Must(t, in.leaves("a", func() (bool, error) { return true, nil }))
+	if in.taken["a"] != 1 {
+		t.Errorf("taken %v", in.taken)
+	}
 }

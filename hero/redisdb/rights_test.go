@@ -12,20 +12,21 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
-// role is a DB of a Redis that gives the role's user the documented rights and
-// no more, and the raw client of one who may do anything.
+// role opens a DB as a user with exactly the documented rights of a role, and the raw client of
+// an administrator.
 func role(t *testing.T, name, lacks string) (d *DB, admin *redis.Client) {
 	t.Helper()
 	rule, err := realservers.RedisRights(name, "pw")
-	must(t, err)
+	testkit.Must(t, err)
 	s := real(t, realservers.RedisOptions{Users: []string{rule + lacks}})
 	d = open(t, Options{URL: "redis://edda-" + name + ":pw@" + s.Address()})
 	return d, raw(t, open(t, Options{Addr: s.Address()}), 0)
 }
 
-// coordinator does what a coordinator's role does to Redis.
+// coordinator makes the calls of a coordinator.
 func coordinator(ctx context.Context, d *DB) error {
 	f := hero.Flow{ID: 33, CallerID: 12, ContextID: 7, Jobs: []uint32{1}, Nodes: []hero.FlowNode{{ID: 1}}}
 	j := hero.Job{ID: 1, CallerID: 12, ContextID: 7, Executor: "python"}
@@ -33,7 +34,7 @@ func coordinator(ctx context.Context, d *DB) error {
 		d.Ping(ctx), d.PutActor(ctx, hero.Actor{ID: 12}), d.PutContext(ctx, hero.Context{ID: 7}), d.PutRunner(ctx, 7, hero.Runner{ID: 20}),
 		d.PutFlow(ctx, f), d.PutJob(ctx, j), second(d.Contexts(ctx)), second(d.Actors(ctx)), second(d.Flows(ctx, 7)), second(d.Messages(ctx, 7)),
 	}
-	f.Nodes, j.Executor = nil, "" // the fields go
+	f.Nodes, j.Executor = nil, "" // removes fields
 	errs = append(errs, d.PutFlow(ctx, f), d.PutJob(ctx, j), d.MoveFlow(ctx, 7, 33, hero.FlowStarted, nil),
 		second(d.FlowEnv(ctx, 7, 33)), second(d.DispatchJob(ctx, 7, 12, 1, Dispatch{FlowID: 33, Attempt: 1})), third(d.Send(ctx, 7, "command", chat("x"))), third(d.Send(ctx, 7, "command", chat("x"))),
 		third(d.MoveJob(ctx, 7, 12, 1, hero.JobFinished, nil)), d.DeleteJob(ctx, 7, 12, 1), d.DeleteFlow(ctx, 7, 33), d.DeleteRunner(ctx, 7, 20), d.DeleteContext(ctx, 7), d.DeleteActor(ctx, 12))
@@ -43,12 +44,12 @@ func coordinator(ctx context.Context, d *DB) error {
 func TestACoordinatorNeedsItsRightsAndNoMore(t *testing.T) {
 	t.Parallel()
 	d, admin := role(t, "coordinator", "")
-	must(t, coordinator(t.Context(), d))
+	testkit.Must(t, coordinator(t.Context(), d))
 	if denied := admin.Do(t.Context(), "acl", "log").Val().([]any); len(denied) != 0 {
 		t.Errorf("denied: %v", denied)
 	}
 	rule, err := realservers.RedisRights("coordinator", "pw")
-	must(t, err)
+	testkit.Must(t, err)
 	for word := range strings.FieldsSeq(rule) {
 		if right, ok := strings.CutPrefix(word, "+"); ok {
 			less(t, admin, d, "-"+right)
@@ -59,22 +60,22 @@ func TestACoordinatorNeedsItsRightsAndNoMore(t *testing.T) {
 	}
 }
 
-// less takes a right away and looks whether it is missed.
+// less removes a right, and checks that the role needs it.
 func less(t *testing.T, admin *redis.Client, d *DB, change string) {
 	t.Helper()
 	rule, err := realservers.RedisRights("coordinator", "pw")
-	must(t, err)
+	testkit.Must(t, err)
 	set := func(words string) {
 		args := []any{"acl", "setuser"}
 		for word := range strings.FieldsSeq(words) {
 			args = append(args, word)
 		}
-		must(t, admin.Do(t.Context(), args...).Err())
+		testkit.Must(t, admin.Do(t.Context(), args...).Err())
 	}
-	must(t, admin.FlushAll(t.Context()).Err())
-	must(t, admin.ScriptFlush(t.Context()).Err())
+	testkit.Must(t, admin.FlushAll(t.Context()).Err())
+	testkit.Must(t, admin.ScriptFlush(t.Context()).Err())
 	set("edda-coordinator " + change)
-	must(t, admin.Do(t.Context(), "acl", "log", "reset").Err())
+	testkit.Must(t, admin.Do(t.Context(), "acl", "log", "reset").Err())
 	_ = coordinator(t.Context(), d)
 	if denied := admin.Do(t.Context(), "acl", "log").Val().([]any); len(denied) == 0 {
 		t.Errorf("nobody misses it: %s", change)

@@ -68,7 +68,7 @@ func asWork(j hero.Job, h map[string]string) RunnerJob {
 	return w
 }
 
-// stopAsked tells whether the stop, which names an attempt, is for this one.
+// stopAsked reports whether the stop, which names an attempt, is for this one.
 func stopAsked(stop string, attempt uint32) bool {
 	return stop != "" && stop == decimal(attempt)
 }
@@ -115,7 +115,7 @@ func (d *DB) Begin(ctx context.Context, in uint32, key string, kind hero.ScriptT
 	return w, begun && err == nil, err
 }
 
-// MayBegin tells whether a runner of that kind may begin the job.
+// MayBegin reports whether a runner of that kind may begin the job.
 func (w RunnerJob) MayBegin(kind hero.ScriptType) bool {
 	return (w.Status == hero.JobDispatched || w.Status == hero.JobWaiting) && w.ScriptType == kind
 }

@@ -11,25 +11,20 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 // queued makes a job and takes it into a runner's list.
 func queued(t *testing.T, d *DB, j hero.Job, into string) RunnerJob {
 	t.Helper()
 	j.CallerID, j.ContextID, j.ScriptType = 12, 7, hero.ScriptPython
-	if err := d.PutJob(t.Context(), j); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Push(t.Context(), 7, "queue:python", j.Key()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, d.PutJob(t.Context(), j))
+	testkit.Must(t, d.Push(t.Context(), 7, "queue:python", j.Key()))
 	if key, err := d.Take(t.Context(), 7, "queue:python", into, 0); err != nil || key != j.Key() {
 		t.Fatalf("%s, %v", key, err)
 	}
 	w, err := d.Work(t.Context(), 7, 12, j.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return w
 }
 
@@ -38,9 +33,7 @@ func lengths(t *testing.T, d *DB, lists ...string) string {
 	var out []int64
 	for _, list := range lists {
 		n, err := d.Depth(t.Context(), 7, list)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		out = append(out, n)
 	}
 	return fmt.Sprint(out)
@@ -52,9 +45,7 @@ const mine = "queue:python:running:20"
 func begin(t *testing.T, d *DB, id, runner uint32) (RunnerJob, bool) {
 	t.Helper()
 	w, begun, err := d.Begin(t.Context(), 7, hero.JobKey(12, id), hero.ScriptPython, false, runner, rand.Text())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return w, begun
 }
 
@@ -84,9 +75,7 @@ func TestARunFromItsBeginningToItsEnd(t *testing.T) {
 	if now, err := d.Watch(t.Context(), 7, []RunnerJob{w, seen}); err != nil || now[0] != (Watched{Current: true}) || now[1].Current {
 		t.Errorf("%+v, %v", now, err)
 	}
-	if err := d.EndRun(t.Context(), 7, w, hero.JobFinished, map[string]string{"a": "1"}, mine, telling(w)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, d.EndRun(t.Context(), 7, w, hero.JobFinished, map[string]string{"a": "1"}, mine, telling(w)))
 	j, err := d.Job(t.Context(), 7, 12, 1)
 	if err != nil || j.Status != hero.JobFinished || j.Result["a"] != "1" || j.Script != "print(1)" {
 		t.Errorf("%+v, %v", j, err)
@@ -111,34 +100,26 @@ func TestARunFromItsBeginningToItsEnd(t *testing.T) {
 func TestADroppedRunIsCountedUnlessInterrupted(t *testing.T) {
 	d := open(t, Options{Addr: real(t, realservers.RedisOptions{}).Address()})
 	w := queued(t, d, hero.Job{ID: 1, Script: "x"}, mine)
-	if err := d.Push(t.Context(), 7, "queue:python", "job:12:99"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, d.Push(t.Context(), 7, "queue:python", "job:12:99"))
 	for i, interrupted := range []bool{false, true, false} {
 		begun, ok := begin(t, d, w.ID, 20)
 		if !ok {
 			t.Fatalf("round %d: %+v", i, begun)
 		}
 		var err error
-		if err := d.DropRun(t.Context(), 7, begun, interrupted, mine); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, d.DropRun(t.Context(), 7, begun, interrupted, mine))
 		if w, err = d.Work(t.Context(), 7, 12, 1); err != nil || w.Status != hero.JobDispatched || w.Run.Number != []uint32{1, 1, 2}[i] {
 			t.Fatalf("round %d: %+v, %v", i, w, err)
 		}
-		// What was interrupted is the next; else it waits behind the others.
+		// An interrupted job is the next; any other is queued last.
 		first, err := d.Take(t.Context(), 7, "queue:python", mine, 0)
 		if want := map[bool]string{true: "job:12:1", false: "job:12:99"}[interrupted]; err != nil || first != want {
 			t.Fatalf("round %d: next is %s, %v", i, first, err)
 		}
 		if !interrupted {
-			if err := d.Return(t.Context(), 7, mine, "queue:python", first); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, d.Return(t.Context(), 7, mine, "queue:python", first))
 			c, _ := d.Client(7)
-			if err := c.LMove(t.Context(), "queue:python", "queue:python", "RIGHT", "LEFT").Err(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, c.LMove(t.Context(), "queue:python", "queue:python", "RIGHT", "LEFT").Err())
 			if first, err = d.Take(t.Context(), 7, "queue:python", mine, 0); err != nil || first != "job:12:1" {
 				t.Fatalf("round %d: then %s, %v", i, first, err)
 			}
@@ -153,9 +134,7 @@ func TestARunOfAnOlderAttemptIsNoMore(t *testing.T) {
 	d := open(t, Options{Addr: real(t, realservers.RedisOptions{}).Address()})
 	queued(t, d, hero.Job{ID: 1, Script: "x", FlowID: 9, Attempt: 1}, mine)
 	old, _ := begin(t, d, 1, 20)
-	if err := d.StopJob(t.Context(), 7, 12, 1, 9, 1); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, d.StopJob(t.Context(), 7, 12, 1, 9, 1))
 	if now, err := d.Watch(t.Context(), 7, []RunnerJob{old}); err != nil || now[0] != (Watched{Current: true, Stop: true}) {
 		t.Errorf("%+v, %v", now, err)
 	}
@@ -212,18 +191,14 @@ func TestOnlyOneOfManyBegins(t *testing.T) {
 	}
 }
 
-// What is in the way of a part of the end is in the way of all of it.
+// If one part of the end fails, no part is written.
 func TestAnEndIsWholeOrNotAtAll(t *testing.T) {
 	d := open(t, Options{Addr: real(t, realservers.RedisOptions{}).Address()})
 	queued(t, d, hero.Job{ID: 1, Script: "x"}, mine)
 	w, _ := begin(t, d, 1, 20)
 	c, err := d.Client(7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Set(t.Context(), hero.MsgOut, "another program's", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, c.Set(t.Context(), hero.MsgOut, "another program's", 0).Err())
 	if err := d.EndRun(t.Context(), 7, w, hero.JobFinished, nil, mine, telling(w)); !errors.Is(err, edda.Permanent) {
 		t.Errorf("%v", err)
 	}
@@ -233,14 +208,10 @@ func TestAnEndIsWholeOrNotAtAll(t *testing.T) {
 	if messages, err := d.Messages(t.Context(), 7); err != nil || len(messages) != 0 {
 		t.Errorf("%+v, %v", messages, err)
 	}
-	if err := c.Del(t.Context(), hero.MsgOut).Err(); err != nil {
-		t.Fatal(err)
-	}
-	// The id that its message would have is another's: it gets the next one.
+	testkit.Must(t, c.Del(t.Context(), hero.MsgOut).Err())
+	// Another message has the id of the result message, which gets the next id.
 	command := "run/" + w.Key() + "/" + w.Run.String()
-	if err := d.PutMessage(t.Context(), 7, hero.Message{ID: derived("message", command, 12, 0), CallerID: 12, Message: "another"}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, d.PutMessage(t.Context(), 7, hero.Message{ID: derived("message", command, 12, 0), CallerID: 12, Message: "another"}))
 	if err := d.EndRun(t.Context(), 7, w, hero.JobFinished, nil, mine, telling(w)); err != nil {
 		t.Error(err)
 	}
@@ -253,9 +224,7 @@ func TestReturnPutsAKeyBackOnce(t *testing.T) {
 	d := open(t, Options{Addr: real(t, realservers.RedisOptions{}).Address()})
 	w := queued(t, d, hero.Job{ID: 1, Script: "x"}, mine)
 	for range 2 {
-		if err := d.Return(t.Context(), 7, mine, "queue:python", w.Key()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, d.Return(t.Context(), 7, mine, "queue:python", w.Key()))
 	}
 	if got := lengths(t, d, "queue:python", mine); got != "[1 0]" {
 		t.Errorf("queue, list %s", got)

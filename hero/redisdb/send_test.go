@@ -12,6 +12,7 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
 func chat(text string) hero.Message {
@@ -24,7 +25,7 @@ func TestACommandSendsOnce(t *testing.T) {
 	var first uint32
 	for n := range 3 {
 		id, fresh, err := d.Send(ctx, in, "command", chat("hi"))
-		must(t, err)
+		testkit.Must(t, err)
 		if n == 0 {
 			first = id
 		}
@@ -37,7 +38,7 @@ func TestACommandSendsOnce(t *testing.T) {
 		t.Error(diff)
 	}
 	m, err := d.Message(ctx, in, 12, first)
-	must(t, err)
+	testkit.Must(t, err)
 	if m.Message != "hi" || m.Status != hero.MessageDispatched || m.CreatedAt == 0 || m.CreatedAt != m.UpdatedAt {
 		t.Errorf("%+v", m)
 	}
@@ -50,8 +51,8 @@ func TestACommandIsKnownAfterItsMessageIsGone(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
 	id, _, err := d.Send(ctx, in, "command", chat("hi"))
-	must(t, err)
-	must(t, d.DeleteMessage(ctx, in, 12, id))
+	testkit.Must(t, err)
+	testkit.Must(t, d.DeleteMessage(ctx, in, 12, id))
 	if again, fresh, err := d.Send(ctx, in, "command", chat("hi")); err != nil || fresh || again != id {
 		t.Error(again, fresh, err)
 	}
@@ -64,8 +65,8 @@ func TestAMessageKnowsItsCommandWhenThatIsForgotten(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
 	id, _, err := d.Send(ctx, in, "command", chat("hi"))
-	must(t, err)
-	must(t, c.Del(ctx, sentKey("command")).Err())
+	testkit.Must(t, err)
+	testkit.Must(t, c.Del(ctx, sentKey("command")).Err())
 	if again, fresh, err := d.Send(ctx, in, "command", chat("hi")); err != nil || fresh || again != id {
 		t.Error(again, fresh, err)
 	}
@@ -78,7 +79,7 @@ func TestAnIdThatIsTakenIsPassedOver(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
 	taken := hero.MessageKey(12, derived("message", "command", 12, 0))
-	must(t, c.HSet(ctx, taken, "name", "another program's").Err())
+	testkit.Must(t, c.HSet(ctx, taken, "name", "another program's").Err())
 	id, fresh, err := d.Send(ctx, in, "command", chat("hi"))
 	if err != nil || !fresh || id != derived("message", "command", 12, 1) {
 		t.Fatal(id, fresh, err)
@@ -86,7 +87,7 @@ func TestAnIdThatIsTakenIsPassedOver(t *testing.T) {
 	if again, fresh, err := d.Send(ctx, in, "command", chat("hi")); err != nil || fresh || again != id {
 		t.Fatal(again, fresh, err)
 	}
-	must(t, c.Del(ctx, sentKey("command")).Err())
+	testkit.Must(t, c.Del(ctx, sentKey("command")).Err())
 	if again, fresh, err := d.Send(ctx, in, "command", chat("hi")); err != nil || fresh || again != id {
 		t.Fatal(again, fresh, err)
 	}
@@ -136,7 +137,7 @@ func TestASendWhoseAnswerIsLostIsNotDoubled(t *testing.T) {
 	broken(t, "edda:sent:command", func(t *testing.T, d *DB, in uint32) {
 		ctx := t.Context()
 		id, _, err := d.Send(ctx, in, "command", chat("hi"))
-		must(t, err)
+		testkit.Must(t, err)
 		if keys := raw(t, d, in).LRange(ctx, hero.MsgOut, 0, -1).Val(); len(keys) != 1 || keys[0] != hero.MessageKey(12, id) {
 			t.Errorf("%v", keys)
 		}
@@ -153,16 +154,16 @@ func TestNothingIsHalfSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, in, c := fresh(t)
 			if spoil.value == "" {
-				must(t, c.RPush(ctx, spoil.key, "x").Err())
+				testkit.Must(t, c.RPush(ctx, spoil.key, "x").Err())
 			} else {
-				must(t, c.Set(ctx, spoil.key, spoil.value, 0).Err())
+				testkit.Must(t, c.Set(ctx, spoil.key, spoil.value, 0).Err())
 			}
 			_, _, err := d.Send(ctx, in, "command", chat("hi"))
 			is(t, err, edda.Permanent)
 			if keys := c.Keys(ctx, "*").Val(); len(keys) != 1 {
 				t.Errorf("wrote %v", keys)
 			}
-			must(t, c.Del(ctx, spoil.key).Err())
+			testkit.Must(t, c.Del(ctx, spoil.key).Err())
 			if _, fresh, err := d.Send(ctx, in, "command", chat("hi")); err != nil || !fresh {
 				t.Errorf("afterwards: %v %v", fresh, err)
 			}
@@ -174,7 +175,7 @@ func TestNothingIsHalfSent(t *testing.T) {
 func TestARefusedPushTakesTheHashBack(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
-	must(t, c.Do(ctx, "acl", "setuser", "half", "reset", "on", ">pw", "~*", "+@all", "-lpush").Err())
+	testkit.Must(t, c.Do(ctx, "acl", "setuser", "half", "reset", "on", ">pw", "~*", "+@all", "-lpush").Err())
 	half := open(t, Options{URL: "redis://half:pw@" + d.where})
 	_, _, err := half.Send(ctx, in, "command", chat("hi"))
 	is(t, err, edda.Temporary)
@@ -247,8 +248,8 @@ func TestAJobThatIsThereIsQueuedOnceForACommand(t *testing.T) {
 	ctx := t.Context()
 	j := job(in)
 	j.ID = 2001
-	must(t, d.PutJob(ctx, j))
-	must(t, c.HSet(ctx, j.Key(), "color", "red", "created_at", "1", "executor", "old", "message_key", "message:1:1").Err())
+	testkit.Must(t, d.PutJob(ctx, j))
+	testkit.Must(t, c.HSet(ctx, j.Key(), "color", "red", "created_at", "1", "executor", "old", "message_key", "message:1:1").Err())
 	j.Attempt = 1
 	for n := range 2 {
 		if id, fresh, err := d.Create(ctx, in, "attempt 1", j, "queue:python"); err != nil || id != 2001 || fresh != (n == 0) {
@@ -278,7 +279,7 @@ func TestAJobThatIsThereIsQueuedOnceForACommand(t *testing.T) {
 func TestABrokenJobIsNotQueued(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
-	must(t, c.HSet(ctx, "job:12:2001", "id", "2001", "caller_id", "12", "timeout", "soon").Err())
+	testkit.Must(t, c.HSet(ctx, "job:12:2001", "id", "2001", "caller_id", "12", "timeout", "soon").Err())
 	j := job(in)
 	j.ID = 2001
 	if _, _, err := d.Create(ctx, in, "command", j, "queue:python"); err == nil || !strings.Contains(err.Error(), "timeout") {
@@ -297,7 +298,7 @@ func TestACreateWhoseAnswerIsLostIsNotDoubled(t *testing.T) {
 				j := job(in)
 				j.ID = 2001
 				if there {
-					must(t, d.PutJob(ctx, j))
+					testkit.Must(t, d.PutJob(ctx, j))
 				}
 				id, _, err := d.Create(ctx, in, "command", j, "queue:python")
 				if n := raw(t, d, in).LLen(ctx, "queue:python").Val(); err != nil || id != 2001 || n != 1 {

@@ -28,7 +28,7 @@ type sentinels struct {
 var errSentinelURL = errors.New("the URL of the Redis Sentinels cannot be read: want redis-sentinel://user:password@host:port,host:port,…/master, " +
 	"or rediss-sentinel:// for TLS, with ?sentinel_user=…&sentinel_password=… where the sentinels want a password of their own")
 
-// ofSentinels tells whether the URL names sentinels instead of a Redis.
+// ofSentinels reports whether the URL names sentinels instead of a Redis.
 func ofSentinels(text string) bool {
 	scheme, _, _ := strings.Cut(text, "://")
 	return scheme == "redis-sentinel" || scheme == "rediss-sentinel"

@@ -13,14 +13,15 @@ import (
 	"edda"
 	"edda/internal/backoff"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
-// failsOverWithin is generous: sentinels take the master for down after a second, agree,
-// and tell the replica.
+// failsOverWithin is generous: sentinels consider the master down after a second, agree, and
+// promote the replica.
 const failsOverWithin = 60 * time.Second
 
-// TestALostMasterOfSentinelsIsReplaced: the address that the process was given is gone,
-// and what was written before is there, and more can be written, without a restart.
+// The master at the configured address is lost. Without a restart the DB finds the old writes
+// at the new master, and writes more.
 func TestALostMasterOfSentinelsIsReplaced(t *testing.T) {
 	t.Parallel()
 	master := real(t, realservers.RedisOptions{Password: "pw"})
@@ -30,19 +31,19 @@ func TestALostMasterOfSentinelsIsReplaced(t *testing.T) {
 	var watching []string
 	for range 3 {
 		s, err := realservers.Sentinel(master, "mymaster", 2)
-		must(t, err)
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = s.Stop() })
 		watching = append(watching, s.Address())
 	}
 	// Hosts that do not answer, such as the first, are passed over.
 	d := open(t, Options{URL: "redis-sentinel://:pw@" + closedPort(t) + "," + strings.Join(watching, ",") + "/mymaster"})
-	must(t, d.Ping(t.Context()))
-	must(t, d.Push(t.Context(), 3, queue, "job:1:1"))
+	testkit.Must(t, d.Ping(t.Context()))
+	testkit.Must(t, d.Push(t.Context(), 3, queue, "job:1:1"))
 	within(t, "the sentinels know each other and the replica, which has what was written", func() error {
 		return errors.Join(knows(t, watching), has(t, replica, 1))
 	})
 
-	must(t, master.Kill())
+	testkit.Must(t, master.Kill())
 	within(t, "a write reaches the new master", func() error { return d.Push(t.Context(), 3, queue, "job:1:2") })
 	if err := has(t, replica, 2); err != nil {
 		t.Error(err)
@@ -51,12 +52,12 @@ func TestALostMasterOfSentinelsIsReplaced(t *testing.T) {
 	within(t, "a write of a new context", func() error { return d.Push(t.Context(), 4, queue, "job:1:3") })
 }
 
-// TestSentinelsThatDoNotKnowTheMasterSaySo, and which they are.
+// The error names the sentinels.
 func TestSentinelsThatDoNotKnowTheMasterSaySo(t *testing.T) {
 	t.Parallel()
 	master := real(t, realservers.RedisOptions{})
 	s, err := realservers.Sentinel(master, "mymaster", 1)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = s.Stop() })
 	for _, url := range []string{"redis-sentinel://" + s.Address() + "/another", "redis-sentinel://" + closedPort(t) + "/mymaster"} {
 		err := open(t, Options{URL: url}).Ping(t.Context())
@@ -66,11 +67,11 @@ func TestSentinelsThatDoNotKnowTheMasterSaySo(t *testing.T) {
 	}
 }
 
-// TestARedisClusterIsRefusedByName: one step needs keys of several slots.
+// A cluster is refused, because one step needs keys of several slots.
 func TestARedisClusterIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	_, bus, err := net.SplitHostPort(closedPort(t)) // or it is 10,000 above the other one, which may be taken
-	must(t, err)
+	testkit.Must(t, err)
 	s := real(t, realservers.RedisOptions{More: []string{"--cluster-enabled", "yes", "--cluster-port", bus}})
 	d := open(t, Options{Addr: s.Address()})
 	for _, context := range []uint32{0, 3} {
@@ -80,14 +81,14 @@ func TestARedisClusterIsRefusedByName(t *testing.T) {
 	}
 }
 
-// knows is nil when the sentinels know one another and one replica: before that they can
-// replace nothing.
+// knows returns nil once the sentinels know one another and one replica. Before that they
+// cannot fail over.
 func knows(t *testing.T, sentinels []string) error {
 	for _, addr := range sentinels {
 		c := redis.NewSentinelClient(&redis.Options{Addr: addr})
 		others, err := c.Sentinels(t.Context(), "mymaster").Result()
 		replicas, err2 := c.Replicas(t.Context(), "mymaster").Result()
-		must(t, c.Close())
+		testkit.Must(t, c.Close())
 		if err := errors.Join(err, err2); err != nil {
 			return err
 		}
@@ -98,7 +99,7 @@ func knows(t *testing.T, sentinels []string) error {
 	return nil
 }
 
-// has is nil when the queue of context 3 has so many entries in that Redis.
+// has returns nil if the queue of context 3 has that many entries in that Redis.
 func has(t *testing.T, s *realservers.Server, want int64) error {
 	c := redis.NewClient(&redis.Options{Addr: s.Address(), Password: s.Password, DB: 3})
 	defer c.Close()
@@ -125,10 +126,10 @@ func within(t *testing.T, what string, try func() error) {
 	}
 }
 
-// closedPort is an address where nobody listens.
+// closedPort returns an address without a listener.
 func closedPort(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	must(t, l.Close())
+	testkit.Must(t, err)
+	testkit.Must(t, l.Close())
 	return l.Addr().String()
 }

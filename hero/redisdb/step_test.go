@@ -11,10 +11,11 @@ import (
 
 	"edda"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
-// counts is a step that sets n of a hash to one more, and pushes the key on a list.
-// Before it decides it does what the test wants.
+// counts is a step that increments n of a hash, and pushes the key on a list. Before it decides
+// it calls the test's function.
 func counts(key, list string, meanwhile func(look int)) *step {
 	var now *redis.StringCmd
 	looks := 0
@@ -41,11 +42,11 @@ func counts(key, list string, meanwhile func(look int)) *step {
 func TestAStepLooksAgainWhenOthersChangedItsKey(t *testing.T) {
 	d, in, c := fresh(t)
 	l, err := d.database(in)
-	must(t, err)
+	testkit.Must(t, err)
 	ctx, looks := t.Context(), 0
-	must(t, l.step(ctx, counts("k", "list", func(n int) {
+	testkit.Must(t, l.step(ctx, counts("k", "list", func(n int) {
 		if looks = n; n < 3 {
-			must(t, c.HIncrBy(ctx, "k", "n", 10).Err())
+			testkit.Must(t, c.HIncrBy(ctx, "k", "n", 10).Err())
 		}
 	})))
 	if n, _ := c.HGet(ctx, "k", "n").Int(); n != 21 || looks != 3 || c.LLen(ctx, "list").Val() != 1 {
@@ -56,11 +57,11 @@ func TestAStepLooksAgainWhenOthersChangedItsKey(t *testing.T) {
 func TestAStepThatOthersNeverLetThroughIsGivenUpForNow(t *testing.T) {
 	d, in, c := fresh(t)
 	l, err := d.database(in)
-	must(t, err)
+	testkit.Must(t, err)
 	looks := 0
 	err = l.step(t.Context(), counts("k", "list", func(n int) {
 		looks = n
-		must(t, c.HIncrBy(t.Context(), "k", "n", 1).Err())
+		testkit.Must(t, c.HIncrBy(t.Context(), "k", "n", 1).Err())
 	}))
 	if !errors.Is(err, errBusy) || looks != aloneTries || c.Exists(t.Context(), "list").Val() != 0 {
 		t.Errorf("%v after %d looks", err, looks)
@@ -68,25 +69,25 @@ func TestAStepThatOthersNeverLetThroughIsGivenUpForNow(t *testing.T) {
 	is(t, d.refused("test", in, err), edda.Temporary)
 }
 
-// What is in the way of one step is not in the way of those that go with it.
+// A step that fails does not fail the other steps of its batch.
 func TestStepsOfOneBatchHaveEachItsOwnEnd(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
-	must(t, c.Do(ctx, "acl", "setuser", "half", "reset", "on", ">pw", "~ok*", "~no:list", "~text", "~late", "+@all").Err())
+	testkit.Must(t, c.Do(ctx, "acl", "setuser", "half", "reset", "on", ">pw", "~ok*", "~no:list", "~text", "~late", "+@all").Err())
 	half := open(t, Options{URL: "redis://half:pw@" + d.where})
 	l, err := half.database(in)
-	must(t, err)
-	must(t, c.Set(ctx, "no:list", "text", 0).Err())
-	must(t, c.Set(ctx, "text", "text", 0).Err())
+	testkit.Must(t, err)
+	testkit.Must(t, c.Set(ctx, "no:list", "text", 0).Err())
+	testkit.Must(t, c.Set(ctx, "text", "text", 0).Err())
 	refused := errors.New("no")
 	declines := counts("ok:declines", "ok:list", nil)
 	declines.decide = func(*writes) error { return refused }
 	steps := []*step{
 		counts("ok:1", "ok:list", nil), counts("another's", "ok:list", nil), counts("ok:no list", "no:list", nil),
 		counts("text", "ok:list", nil), declines, counts("ok:2", "ok:list", nil),
-		// Its list becomes another program's in the very moment: that is all that is
-		// told, for it is done.
-		counts("ok:late", "late", func(int) { must(t, c.Set(ctx, "late", "text", 0).Err()) }),
+		// Another program replaces the list at that moment. The step is done, and returns that
+		// error.
+		counts("ok:late", "late", func(int) { testkit.Must(t, c.Set(ctx, "late", "text", 0).Err()) }),
 	}
 	l.transact(ctx, steps)
 	for i, want := range []string{"", "NOPERM", wrongType, wrongType, "no", "", wrongType} {
@@ -102,14 +103,14 @@ func TestStepsOfOneBatchHaveEachItsOwnEnd(t *testing.T) {
 	}
 }
 
-// What each of a batch is asked for by itself is not asked of a Redis that does
-// not answer: with all of them waiting for it, it would be waited for once each.
+// The steps of a batch are not retried alone at a Redis that does not answer, because each
+// would wait for the timeout.
 func TestStepsOfOneBatchDoNotEachWaitForARedisThatIsGone(t *testing.T) {
 	d, in, c := fresh(t)
-	must(t, c.Do(t.Context(), "acl", "setuser", "some", "reset", "on", ">pw", "~ok*", "+@all").Err())
+	testkit.Must(t, c.Do(t.Context(), "acl", "setuser", "some", "reset", "on", ">pw", "~ok*", "+@all").Err())
 	some, w := tapped(t, open(t, Options{URL: "redis://some:pw@" + d.where}))
 	l, err := some.database(in)
-	must(t, err)
+	testkit.Must(t, err)
 	steps := []*step{counts("another's", "", nil), counts("ok:1", "", nil), counts("ok:2", "", nil), counts("ok:3", "", nil)}
 	w.breaks("exec", len(steps), true)
 	l.transact(t.Context(), steps)
@@ -128,24 +129,23 @@ func containsWord(err error, word string) bool {
 	return slices.Contains(strings.Fields(err.Error()), word)
 }
 
-// A step that writes nothing leaves nothing watched on the connection that the
-// next one gets.
+// A step that writes nothing leaves no watched key on the connection of the next step.
 func TestNothingStaysWatched(t *testing.T) {
 	d, in, c := fresh(t)
 	l := onlyOne(t, d, in)
 	ctx := t.Context()
 	idle := counts("a", "", nil)
 	idle.decide = func(*writes) error { return nil }
-	must(t, l.step(ctx, idle))
-	must(t, c.HSet(ctx, "a", "n", 1).Err())
+	testkit.Must(t, l.step(ctx, idle))
+	testkit.Must(t, c.HSet(ctx, "a", "n", 1).Err())
 	looks := 0
-	must(t, l.step(ctx, counts("b", "", func(n int) { looks = n })))
+	testkit.Must(t, l.step(ctx, counts("b", "", func(n int) { looks = n })))
 	if looks != 1 {
 		t.Errorf("looked %d times", looks)
 	}
 }
 
-// A step whose answer was lost knows its own work, in each of its trips.
+// A step whose answer was lost recognises its own writes, in each round trip.
 func TestABeginningAndAnEndWhoseAnswersAreLostAreNotDoubled(t *testing.T) {
 	for _, of := range []string{"watch", "exec"} {
 		for name, before := range map[string]bool{"before": true, "after": false} {
@@ -155,8 +155,8 @@ func TestABeginningAndAnEndWhoseAnswersAreLostAreNotDoubled(t *testing.T) {
 				ctx := t.Context()
 				j := job(in)
 				j.ID = 1
-				must(t, plain.PutJob(ctx, j))
-				must(t, c.LPush(ctx, into, j.Key()).Err())
+				testkit.Must(t, plain.PutJob(ctx, j))
+				testkit.Must(t, c.LPush(ctx, into, j.Key()).Err())
 				second(plain.Left(ctx, in, into))
 				w.breaks(of, 1, before)
 				work, begun, err := d.Begin(ctx, in, j.Key(), j.ScriptType, false, 20, "mark")
@@ -164,7 +164,7 @@ func TestABeginningAndAnEndWhoseAnswersAreLostAreNotDoubled(t *testing.T) {
 					t.Fatalf("%+v, %v, broke %d times", work, err, w.count())
 				}
 				w.breaks(of, 1, before)
-				must(t, d.EndRun(ctx, in, work, "finished", nil, into, telling(work)))
+				testkit.Must(t, d.EndRun(ctx, in, work, "finished", nil, into, telling(work)))
 				if w.count() != 1 || c.LLen(ctx, "msg_out").Val() != 1 || c.LLen(ctx, into).Val() != 0 {
 					t.Errorf("broke %d times, %d messages, %d left", w.count(), c.LLen(ctx, "msg_out").Val(), c.LLen(ctx, into).Val())
 				}
@@ -173,11 +173,11 @@ func TestABeginningAndAnEndWhoseAnswersAreLostAreNotDoubled(t *testing.T) {
 	}
 }
 
-// Who leads a batch and gives up meanwhile takes nobody with him.
+// The leader of a batch gives up, and the other steps succeed.
 func TestABatchDoesNotEndWithItsLeader(t *testing.T) {
 	d, in, c := fresh(t)
 	l, err := d.database(in)
-	must(t, err)
+	testkit.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	steps := []*step{counts("a", "", nil), counts("b", "", nil)}
 	cancel() // while it waited in the coalescer
@@ -187,22 +187,22 @@ func TestABatchDoesNotEndWithItsLeader(t *testing.T) {
 	}
 }
 
-// A Redis that was made a replica is left, as where a command by itself is refused:
-// its name may lead to the new primary, and only a new connection looks that up.
+// A step drops the connection to a Redis that became a replica, as a single command does: its
+// name may lead to the new primary, which only a new connection looks up.
 func TestAReadOnlyRedisIsLeft(t *testing.T) {
 	t.Parallel()
 	_, d := troubled(t, realservers.RedisOptions{})
 	ctx, admin := t.Context(), raw(t, d, 0)
 	l := onlyOne(t, d, 3)
-	must(t, l.step(ctx, counts("k", "list", nil)))
+	testkit.Must(t, l.step(ctx, counts("k", "list", nil)))
 	before := l.ClientID(ctx).Val()
-	must(t, admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err())
+	testkit.Must(t, admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err())
 	is(t, d.refused("test", 3, l.step(ctx, counts("k", "list", nil))), edda.Temporary)
 	if now := l.ClientID(ctx).Val(); now == 0 || now == before {
 		t.Errorf("connection %d is used on", now)
 	}
-	must(t, admin.Do(ctx, "replicaof", "no", "one").Err())
-	must(t, l.step(ctx, counts("k", "list", nil)))
+	testkit.Must(t, admin.Do(ctx, "replicaof", "no", "one").Err())
+	testkit.Must(t, l.step(ctx, counts("k", "list", nil)))
 	if n, _ := l.HGet(ctx, "k", "n").Int(); n != 2 {
 		t.Errorf("n is %d", n)
 	}

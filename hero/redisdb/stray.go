@@ -21,7 +21,7 @@ const strayPage = 1000
 // everything that they wait for. Call it again with next, which is 0 after the last page.
 func (d *DB) Strays(ctx context.Context, in uint32, cursor uint64) (found []hero.Job, next uint64, err error) {
 	var keys []string
-	err = d.at(ctx, "look for jobs that nobody releases", in, "job:", func(c *database) error {
+	err = d.at(ctx, "look for stray jobs", in, "job:", func(c *database) error {
 		page, n, err := c.ScanType(ctx, cursor, "job:*", strayPage, "hash").Result()
 		if err != nil {
 			return err

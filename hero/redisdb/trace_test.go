@@ -16,11 +16,12 @@ import (
 
 	"edda/hero"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 var rewrite = flag.Bool("update", false, "write the golden files anew")
 
-// monitor is a connection on which Redis shows every command that it runs.
+// monitor is a connection on which Redis reports every command that it executes.
 type monitor struct {
 	t     *testing.T
 	conn  net.Conn
@@ -30,9 +31,9 @@ type monitor struct {
 func watch(t *testing.T, s *realservers.Server) *monitor {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Address())
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	testkit.Must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
 	fmt.Fprint(conn, "MONITOR\r\n")
 	m := &monitor{t, conn, bufio.NewScanner(conn)}
 	if m.lines.Buffer(nil, 1<<20); !m.lines.Scan() || m.lines.Text() != "+OK" {
@@ -41,8 +42,8 @@ func watch(t *testing.T, s *realservers.Server) *monitor {
 	return m
 }
 
-// until is what Redis ran until a command with that word, as the documents write
-// commands; only what writes, and only the names of a hash's fields.
+// until returns the writing commands up to one with that word, in the documents' notation, with
+// only the names of a hash's fields.
 func (m *monitor) until(word string) []string {
 	m.t.Helper()
 	var out []string
@@ -59,23 +60,23 @@ func (m *monitor) until(word string) []string {
 	return nil
 }
 
-// words are those of one line: +1755600000.123456 [7 lua] "HSET" "flow:33" …
+// words splits a line: +1755600000.123456 [7 lua] "HSET" "flow:33" …
 func (m *monitor) words(line string) []string {
 	_, rest, _ := strings.Cut(line, "] ")
 	var out []string
 	for rest != "" {
 		quoted, err := strconv.QuotedPrefix(rest)
-		must(m.t, err)
+		testkit.Must(m.t, err)
 		word, err := strconv.Unquote(quoted)
-		must(m.t, err)
+		testkit.Must(m.t, err)
 		out = append(out, word)
 		rest = strings.TrimPrefix(rest[len(quoted):], " ")
 	}
 	return out
 }
 
-// documented is a command without what the documents leave open: the values, but
-// for a status, and the fields and keys that are Edda's own.
+// documented drops the parts of a command that the documents leave open: all values except a
+// status, and Edda's own fields and keys.
 func documented(words []string) string {
 	command := strings.ToUpper(words[0])
 	switch command {
@@ -117,7 +118,7 @@ func TestRedisSeesTheDocumentsSequence(t *testing.T) {
 	const running = "queue:python:running:20"
 	step := func(err error) {
 		t.Helper()
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	step(d.PutActor(ctx, hero.Actor{ID: 12}))
 	step(d.PutContext(ctx, hero.Context{ID: 7, Admins: []uint32{12}}))
@@ -139,10 +140,10 @@ func TestRedisSeesTheDocumentsSequence(t *testing.T) {
 	got := strings.Join(m.until("the end"), "\n") + "\n"
 	const path = "testdata/sequence.txt"
 	if *rewrite {
-		must(t, os.WriteFile(path, []byte(got), 0o644))
+		testkit.Must(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	must(t, err)
+	testkit.Must(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Error(diff)
 	}

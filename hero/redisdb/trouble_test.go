@@ -14,9 +14,10 @@ import (
 	"edda/hero"
 	"edda/internal/backoff"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
-// said is an answer of Redis.
+// said is an error that Redis answered.
 type said string
 
 func (s said) Error() string { return string(s) }
@@ -72,7 +73,7 @@ func TestErrorsOfRedisAreClassed(t *testing.T) {
 	}
 }
 
-// everything tries each kind of call, and tells which fail and how.
+// everything makes each kind of call, and returns the errors by call.
 func everything(ctx context.Context, d *DB, in uint32) map[string]error {
 	_, _, send := d.Send(ctx, in, "trouble", chat("x"))
 	_, _, create := d.Create(ctx, in, "trouble job", hero.Job{ID: 77, CallerID: 12, ContextID: in}, queue)
@@ -84,14 +85,14 @@ func everything(ctx context.Context, d *DB, in uint32) map[string]error {
 	}
 }
 
-// troubled is a Redis with a few objects, and its DB.
+// troubled starts a Redis with a few objects, and opens it.
 func troubled(t *testing.T, o realservers.RedisOptions) (*realservers.Server, *DB) {
 	s := real(t, o)
 	d := open(t, Options{Addr: s.Address()})
 	ctx := t.Context()
-	must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: 3}))
-	must(t, d.PutMessage(ctx, 3, hero.Message{ID: 5, CallerID: 12}))
-	must(t, d.Push(ctx, 3, queue, "job:12:5"))
+	testkit.Must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: 12, ContextID: 3}))
+	testkit.Must(t, d.PutMessage(ctx, 3, hero.Message{ID: 5, CallerID: 12}))
+	testkit.Must(t, d.Push(ctx, 3, queue, "job:12:5"))
 	return s, d
 }
 
@@ -99,7 +100,7 @@ func TestAReadOnlyRedis(t *testing.T) {
 	t.Parallel()
 	_, d := troubled(t, realservers.RedisOptions{})
 	ctx, admin := t.Context(), raw(t, d, 0)
-	must(t, admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err())
+	testkit.Must(t, admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err())
 	for name, err := range everything(ctx, d, 3) {
 		if !errors.Is(err, edda.Temporary) || !strings.Contains(err.Error(), "address of the primary") {
 			t.Errorf("%s: %v", name, err)
@@ -108,7 +109,7 @@ func TestAReadOnlyRedis(t *testing.T) {
 	if _, err := d.Job(ctx, 3, 12, 5); err != nil {
 		t.Error("cannot read:", err)
 	}
-	must(t, admin.Do(ctx, "replicaof", "no", "one").Err())
+	testkit.Must(t, admin.Do(ctx, "replicaof", "no", "one").Err())
 	for name, err := range everything(ctx, d, 3) {
 		if err != nil {
 			t.Errorf("%s, writable again: %v", name, err)
@@ -120,11 +121,11 @@ func TestARedisWithoutMemory(t *testing.T) {
 	t.Parallel()
 	_, d := troubled(t, realservers.RedisOptions{})
 	ctx, admin := t.Context(), raw(t, d, 0)
-	must(t, admin.ConfigSet(ctx, "maxmemory", "1").Err())
+	testkit.Must(t, admin.ConfigSet(ctx, "maxmemory", "1").Err())
 	keys := raw(t, d, 3).DBSize(ctx).Val()
 	for name, err := range everything(ctx, d, 3) {
 		if name == "take" && errors.Is(err, nil) {
-			continue // moving a key takes no memory where the list is there
+			continue // moving a key to an existing list takes no memory
 		}
 		if !errors.Is(err, edda.Temporary) || !strings.Contains(err.Error(), "maxmemory") {
 			t.Errorf("%s: %v", name, err)
@@ -136,8 +137,8 @@ func TestARedisWithoutMemory(t *testing.T) {
 	if j, err := d.Job(ctx, 3, 12, 5); err != nil || j.Status != hero.JobDispatched {
 		t.Error(j, err)
 	}
-	must(t, admin.ConfigSet(ctx, "maxmemory", "0").Err())
-	must(t, d.Ping(ctx))
+	testkit.Must(t, admin.ConfigSet(ctx, "maxmemory", "0").Err())
+	testkit.Must(t, d.Ping(ctx))
 	if _, fresh, err := d.Send(ctx, 3, "trouble", chat("x")); err != nil || !fresh {
 		t.Error("the refused message was half sent:", fresh, err)
 	}
@@ -147,7 +148,7 @@ func TestARedisThatIsDownAndComesBack(t *testing.T) {
 	t.Parallel()
 	s, d := troubled(t, realservers.RedisOptions{AppendOnly: true})
 	ctx := t.Context()
-	must(t, s.Kill())
+	testkit.Must(t, s.Kill())
 	begun := time.Now()
 	for name, err := range everything(ctx, d, 3) {
 		if !errors.Is(err, edda.Temporary) || !strings.Contains(err.Error(), s.Address()) {
@@ -157,7 +158,7 @@ func TestARedisThatIsDownAndComesBack(t *testing.T) {
 	if took := time.Since(begun); took > 20*time.Second {
 		t.Errorf("said so after %v", took)
 	}
-	must(t, s.Restart())
+	testkit.Must(t, s.Restart())
 	for name, err := range everything(ctx, d, 3) {
 		if err != nil {
 			t.Errorf("%s, back again: %v", name, err)
@@ -165,30 +166,30 @@ func TestARedisThatIsDownAndComesBack(t *testing.T) {
 	}
 }
 
-// One call outlasts a restart that takes no longer than a few tries.
+// A call survives a restart that is shorter than its retries.
 func TestACallOutlastsAShortRestart(t *testing.T) {
 	t.Parallel()
 	s, d := troubled(t, realservers.RedisOptions{AppendOnly: true})
-	must(t, s.Kill())
+	testkit.Must(t, s.Kill())
 	back := make(chan error, 1)
 	go func() { back <- s.Restart() }()
 	if _, fresh, err := d.Send(t.Context(), 3, "trouble", chat("x")); err != nil || !fresh {
 		t.Error(fresh, err)
 	}
-	must(t, <-back)
+	testkit.Must(t, <-back)
 }
 
 func TestARedisThatHangs(t *testing.T) {
 	t.Parallel()
 	s, d := troubled(t, realservers.RedisOptions{})
-	must(t, s.Pause())
+	testkit.Must(t, s.Pause())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	err := d.Ping(ctx)
-	if must(t, s.Resume()); !errors.Is(err, edda.Temporary) || !strings.Contains(err.Error(), "slow or hangs") {
+	if testkit.Must(t, s.Resume()); !errors.Is(err, edda.Temporary) || !strings.Contains(err.Error(), "slow or hangs") {
 		t.Error(err)
 	}
-	must(t, d.Ping(t.Context()))
+	testkit.Must(t, d.Ping(t.Context()))
 }
 
 func TestPingSpeaksOfAMessageThatHasNoDatabase(t *testing.T) {
@@ -200,14 +201,14 @@ func TestPingSpeaksOfAMessageThatHasNoDatabase(t *testing.T) {
 	if _, err := d.Flow(ctx, 20, 1); err == nil {
 		t.Fatal("read of context 20")
 	}
-	must(t, d.Ping(ctx)) // anybody may ask for what is not there
+	testkit.Must(t, d.Ping(ctx)) // reads no key that the user may not read
 	_, _, err := d.Send(ctx, 20, "command", chat("x"))
 	is(t, err, edda.Temporary)
 	if err := d.Ping(ctx); err == nil || !strings.Contains(err.Error(), "databases N") {
 		t.Error(err)
 	}
 	now = now.Add(shortFor + time.Second)
-	must(t, d.Ping(ctx))
+	testkit.Must(t, d.Ping(ctx))
 }
 
 func TestPingOfAForeignServer(t *testing.T) {
@@ -226,8 +227,8 @@ func TestPingOfAForeignServer(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
-	must(t, open(t, Options{URL: "redis://:right@" + s.Address()}).Ping(t.Context()))
-	must(t, open(t, Options{URL: "redis://default:right@" + s.Address()}).Ping(t.Context()))
+	testkit.Must(t, open(t, Options{URL: "redis://:right@" + s.Address()}).Ping(t.Context()))
+	testkit.Must(t, open(t, Options{URL: "redis://default:right@" + s.Address()}).Ping(t.Context()))
 }
 
 // Redis is killed again and again while messages are sent and taken: every
@@ -293,7 +294,7 @@ func TestNothingIsLostWhileRedisIsKilled(t *testing.T) {
 		t.Errorf("left %v, %v", left, err)
 	}
 	all, err := d.Messages(ctx, 1)
-	must(t, err)
+	testkit.Must(t, err)
 	if len(all) != senders*each || len(got) != senders*each {
 		t.Errorf("%d messages, %d came", len(all), len(got))
 	}
@@ -304,7 +305,7 @@ func TestNothingIsLostWhileRedisIsKilled(t *testing.T) {
 	}
 }
 
-// persist does what loops do: tries again while that may help.
+// persist retries a call after a Temporary error, as loops do.
 func persist(ctx context.Context, t *testing.T, do func() error) {
 	for ctx.Err() == nil {
 		err := do()
@@ -319,22 +320,22 @@ func persist(ctx context.Context, t *testing.T, do func() error) {
 	}
 }
 
-// Another program's value under the key of a dependency once ended the process.
+// Another program's value under the key of a dependency crashed the process.
 func TestAWaitingJobWhoseDependencyIsNoHashGoesOnWaiting(t *testing.T) {
 	d, in, c := fresh(t)
 	j := hero.Job{ID: 2, CallerID: 1, ContextID: in, Script: "x", ScriptType: hero.ScriptPython, Status: hero.JobDispatched, Dependends: []uint32{1}}
-	must(t, d.PutJob(t.Context(), j))
-	must(t, c.Set(t.Context(), hero.JobKey(1, 1), "another program's", 0).Err())
-	must(t, d.Hold(t.Context(), in, j, j.Key(), j.ScriptType.Queue(), ""))
+	testkit.Must(t, d.PutJob(t.Context(), j))
+	testkit.Must(t, c.Set(t.Context(), hero.JobKey(1, 1), "another program's", 0).Err())
+	testkit.Must(t, d.Hold(t.Context(), in, j, j.Key(), j.ScriptType.Queue(), ""))
 	next, waiting, err := d.Release(t.Context(), in, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	if g, why, err := d.Gate(t.Context(), in, j); err != nil || g != GateClosed || why != "job 1 is not there" || next != 0 || !waiting {
 		t.Errorf("gate %d, %q, %v; next %d, waiting %t", g, why, err, next, waiting)
 	}
-	must(t, c.Del(t.Context(), hero.JobKey(1, 1)).Err())
-	must(t, d.PutJob(t.Context(), hero.Job{ID: 1, CallerID: 1, ContextID: in, Script: "x", ScriptType: hero.ScriptPython, Status: hero.JobFinished}))
+	testkit.Must(t, c.Del(t.Context(), hero.JobKey(1, 1)).Err())
+	testkit.Must(t, d.PutJob(t.Context(), hero.Job{ID: 1, CallerID: 1, ContextID: in, Script: "x", ScriptType: hero.ScriptPython, Status: hero.JobFinished}))
 	_, _, err = d.Release(t.Context(), in, 0)
-	must(t, err)
+	testkit.Must(t, err)
 	if keys, err := c.LRange(t.Context(), j.ScriptType.Queue(), 0, -1).Result(); err != nil || len(keys) != 1 || keys[0] != j.Key() {
 		t.Errorf("queue %v, %v", keys, err)
 	}

@@ -20,8 +20,10 @@ import (
 
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/hero/supervisor"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -29,14 +31,14 @@ func TestMain(m *testing.M) {
 		os.Exit(child(address, os.Getenv(childStep)))
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", "16"); err != nil { // they wait more than they work
+	if err := flag.Set("test.parallel", "16"); err != nil { // the tests mostly wait
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// bed is a Redis of the test's own with two contexts: in both actor 12 is an admin, actor 13
-// an executor and actor 14 a reader; nobody knows actor 15.
+// bed is a Redis for one test, with two contexts. In both, actor 12 is an admin, actor 13 an
+// executor and actor 14 a reader; actor 15 has no right.
 type bed struct {
 	t     *testing.T
 	db    *redisdb.DB
@@ -49,36 +51,20 @@ func newBed(t *testing.T) *bed {
 	return another(t, realservers.RedisOptions{})
 }
 
-// another is a further one for the same test, or one of another kind.
+// another makes a bed without t.Parallel, for a test with several.
 func another(t *testing.T, o realservers.RedisOptions) *bed {
 	t.Helper()
-	s, err := realservers.Redis(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Stop() })
-	b := &bed{t: t, db: openDB(t, s.Address()), redis: s}
+	s, db := redisdbtest.New(t, o)
+	b := &bed{t: t, db: db, redis: s}
 	for _, id := range []uint32{1, 2} {
 		b.must(b.db.PutContext(t.Context(), hero.Context{ID: id, Admins: []uint32{12}, Executors: []uint32{13}, Readers: []uint32{14}}))
 	}
 	return b
 }
 
-func openDB(t testing.TB, address string) *redisdb.DB {
-	t.Helper()
-	db, err := redisdb.Open(redisdb.Options{Addr: address})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
 func (b *bed) must(err error) {
 	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.t, err)
 }
 
 func (b *bed) raw(context uint32) *redis.Client {
@@ -102,20 +88,10 @@ func quick(o Options) Options {
 }
 
 func (b *bed) run(r interface{ Run(context.Context) error }) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(b.t.Context()))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := r.Run(ctx); err != nil {
-			b.t.Error(err)
-		}
-	}()
-	stop = func() { cancel(); <-done }
-	b.t.Cleanup(stop)
-	return stop
+	return testkit.Run(b.t, r.Run)
 }
 
-// send is what an actor does: the hash, and its key on msg_out.
+// send writes a message as an actor does: the hash, and its key on msg_out.
 func (b *bed) send(m hero.Message) hero.Message {
 	b.t.Helper()
 	if m.ID == 0 {
@@ -149,11 +125,11 @@ func (b *bed) message(m hero.Message) hero.Message {
 // ended waits for the message's end.
 func (b *bed) ended(m hero.Message) hero.Message {
 	b.t.Helper()
-	eventually(b.t, m.Key()+" ends", func() bool { return b.message(m).Status.Ended() })
+	testkit.Until(b.t, 20*time.Second, m.Key()+" ends", func() bool { return b.message(m).Status.Ended() })
 	return b.message(m)
 }
 
-// end waits until the message has the status, and everything that is taken is done.
+// end waits until the message has ended and the context is idle, and checks its status.
 func (b *bed) end(m hero.Message, want hero.MessageStatus) hero.Message {
 	b.t.Helper()
 	got := b.ended(m)
@@ -164,10 +140,10 @@ func (b *bed) end(m hero.Message, want hero.MessageStatus) hero.Message {
 	return got
 }
 
-// idle waits until nothing of the context is on its way.
+// idle waits until no message of the context is in delivery.
 func (b *bed) idle(context uint32) {
 	b.t.Helper()
-	eventually(b.t, "nothing is on its way", func() bool {
+	testkit.Until(b.t, 20*time.Second, "nothing is on its way", func() bool {
 		n := int64(0)
 		for _, list := range []string{hero.MsgOut, hero.MsgOutCoordinator, msgInCoordinator} {
 			l, err := b.raw(context).LLen(b.t.Context(), list).Result()
@@ -200,7 +176,7 @@ func (b *bed) inbox(context uint32) []hero.Message {
 func (b *bed) pop(context uint32) hero.Message {
 	b.t.Helper()
 	var got []hero.Message
-	eventually(b.t, "a message in msg_in", func() bool {
+	testkit.Until(b.t, 20*time.Second, "a message in msg_in", func() bool {
 		got = append(got, b.inbox(context)...)
 		return len(got) > 0
 	})
@@ -217,19 +193,9 @@ func (b *bed) job(context, caller, id uint32) hero.Job {
 	return j
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for until := time.Now().Add(15 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
-		if is() {
-			return
-		}
-	}
-	t.Fatalf("never came: %s", what)
-}
-
-// reports is a coordinator's flows: it keeps what it is told, once for each id.
+// reports records the reports of a coordinator's flows, once for each id.
 type reports struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	got  []hero.Report
 	fail func(hero.Report) error
 }
@@ -248,18 +214,18 @@ func (f *reports) Report(_ context.Context, r hero.Report) error {
 	return nil
 }
 
-// ends are the reports of ends.
+// ends lists the reports of ended jobs.
 func (f *reports) ends() []hero.Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(f.got), func(r hero.Report) bool { return !r.Status.Ended() })
 }
 
-// boss is a supervisor in memory: what it does with a job is the test's.
+// boss is a fake supervisor; the test's function work runs its jobs.
 type boss struct {
 	*httptest.Server
 	secret string
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	runs   map[string]int
 	hang   chan struct{}  // closed at the test's end
 	ends   map[string]any // answers of jobs that ended
@@ -268,8 +234,8 @@ type boss struct {
 	before func(w http.ResponseWriter, method string) (handled bool)
 }
 
-// newBoss finishes every job with its payload, unless work says otherwise; an
-// answer that is nil is one that work gave by itself.
+// newBoss makes a supervisor that finishes every job with its payload, unless the test
+// replaces work. After a nil from work it writes no answer, because work wrote one.
 func newBoss(t *testing.T) *boss {
 	t.Helper()
 	b := &boss{runs: map[string]int{}, ends: map[string]any{}, hang: make(chan struct{})}

@@ -24,7 +24,7 @@ const msgOutBroken = "msg_out_broken"
 type contextLoop struct {
 	*list.Loop
 	r       *Router
-	workers *list.Workers // they deliver messages
+	workers *list.Workers // deliver messages
 	// Used only by watch: the offsets of its next look at waiting messages and jobs.
 	watched, released int64
 
@@ -33,7 +33,7 @@ type contextLoop struct {
 }
 
 // whatRetries names the steps that are repeated until they succeed, in the log.
-const whatRetries = "router: do what a message needs"
+const whatRetries = "router: deliver a message"
 
 // at makes the loop of a context without running it.
 func (r *Router) at(context uint32) (*contextLoop, error) {

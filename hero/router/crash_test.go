@@ -15,17 +15,18 @@ import (
 	"edda/hero"
 	"edda/hero/redisdb"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
-// steps are where a router is killed.
+// steps lists the steps at which the tests kill a router.
 func steps() []string {
 	return []string{"permitted", "routed", "queued", "answered", "recorded", "reported", "replied", "noted", "posted", "before done"}
 }
 
-// What a child process is told.
+// The environment of a child process.
 const childRedis, childStep = "EDDA_ROUTER_CHILD_REDIS", "EDDA_ROUTER_CHILD_STEP"
 
-// doomed runs a router that stops dead at the step, as a killed one does.
+// doomed runs a router that does nothing more from the step on, as a killed one.
 func (b *bed) doomed(step string, o Options) {
 	b.t.Helper()
 	ctx, kill := context.WithCancel(b.t.Context())
@@ -52,7 +53,7 @@ func (b *bed) doomed(step string, o Options) {
 	b.must(<-done)
 }
 
-// undisturbed is how a message of a flow ends, wherever the router was killed.
+// undisturbed checks that a message of a flow ends as without a kill.
 func (b *bed) undisturbed(m hero.Message, flows *reports, runs int) {
 	b.t.Helper()
 	b.end(m, hero.MessageProcessed)
@@ -66,8 +67,8 @@ func (b *bed) undisturbed(m hero.Message, flows *reports, runs int) {
 	if got := b.pop(1); got.ReplyTo != m.Key() || got.Job[0].Status != hero.JobFinished {
 		b.t.Errorf("result %+v", got)
 	}
-	// A router that was killed after it recorded the end leaves this to the next one.
-	eventually(b.t, "no message is watched any more", func() bool {
+	// If the router was killed after it recorded the end, the next one does this.
+	testkit.Until(b.t, 20*time.Second, "no message is watched any more", func() bool {
 		n, err := b.raw(1).ZCard(b.t.Context(), awaiting).Result()
 		return err == nil && n == 0
 	})
@@ -105,7 +106,7 @@ func TestARouterKilledAtEachStepOfALocalJob(t *testing.T) {
 	}
 }
 
-func TestARouterKilledWithAPostInItsHand(t *testing.T) {
+func TestARouterKilledDuringAPost(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"permitted", "posted", "before done"} {
 		for _, into := range []uint32{1, 2} {
@@ -123,8 +124,8 @@ func TestARouterKilledWithAPostInItsHand(t *testing.T) {
 	}
 }
 
-// localRunner takes keys from queue:python as the documents say, and has do run
-// them; it tells how many it took.
+// localRunner takes keys from queue:python as the documents say, and calls do with each.
+// runs returns the number of keys that it took.
 func (b *bed) localRunner(context uint32, do func(key string)) (runs func() int) {
 	b.t.Helper()
 	taken := make(chan string, 100)
@@ -147,7 +148,7 @@ type loop func(ctx) error
 
 func (l loop) Run(ctx context.Context) error { return l(ctx) }
 
-// writeEnd is what a foreign runner does: it writes only the job's hash.
+// writeEnd writes the end of a job to its hash only, as some foreign runners do.
 func (b *bed) writeEnd(context uint32, key string) {
 	c := b.raw(context)
 	err := errors.Join(c.HSet(b.t.Context(), key, "status", "started").Err(),
@@ -187,7 +188,7 @@ func TestARouterThatIsReallyKilled(t *testing.T) {
 	}
 }
 
-// child is a router in a process of its own that kills itself at the step.
+// child runs a router in a process that kills itself at the step.
 func child(address, step string) int {
 	db, err := redisdb.Open(redisdb.Options{Addr: address})
 	if err != nil {
@@ -196,7 +197,7 @@ func child(address, step string) int {
 	r, err := New(db, quick(Options{at: func(at, _ string) {
 		if at == step {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {} // until it arrives
+			select {} // until the signal arrives
 		}
 	}}))
 	if err != nil {
@@ -217,7 +218,7 @@ func TestRedisIsKilledAndComesBack(t *testing.T) {
 	for i := range uint32(10) {
 		all = append(all, b.send(hero.Message{ID: 101 + i, Job: []hero.Job{job(2001 + i)}}))
 	}
-	eventually(t, "one ran", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.runs) > 0 })
+	testkit.Until(t, 20*time.Second, "one ran", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.runs) > 0 })
 	b.must(b.redis.Kill())
 	b.must(b.redis.Restart())
 	for _, m := range all {

@@ -9,5 +9,5 @@
 // and pushes again only the jobs that were not received. Every step may be repeated; its
 // messages are sent once.
 //
-// The router decides nothing about flows: it reports to them. It runs nothing.
+// The router makes no decision about flows, and runs no jobs: it reports to flows.
 package router

@@ -6,20 +6,22 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"edda"
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
-// runs is a coordinator that runs flows: what it is told, and what came out.
+// runs is a fake coordinator that runs flows.
 type runs struct {
-	mu      sync.Mutex // guards what follows
-	began   bool       // somebody started the flow before
+	mu      sync.Mutex // guards the fields below
+	began   bool       // the flow was started before
 	starts  int
 	carried []hero.Message
 	end     map[string]string
 	refuse  error
-	busy    int // so many calls fail for now
+	busy    int // calls that fail first
 }
 
 func (f *runs) FlowBegan(context.Context, uint32, uint32) (bool, error) {
@@ -66,7 +68,7 @@ func (f *runs) ends(result map[string]string) {
 	f.end = result
 }
 
-// flowMessages are the forms of a message that has a flow run.
+// flowMessages are the kinds of messages that have a flow run.
 func flowMessages() map[string]hero.Message {
 	after := job(2)
 	after.Dependends = []uint32{1}
@@ -78,8 +80,8 @@ func flowMessages() map[string]hero.Message {
 	}
 }
 
-// It was refused with "the message carries no job", and jobs with a flow_id ran at once,
-// without their order.
+// Such a message was refused with "the message carries no job", or its jobs ran at once, out
+// of order.
 func TestAMessageWithAWholeFlowIsRefusedOrLosesItsOrder(t *testing.T) {
 	t.Parallel()
 	for name, m := range flowMessages() {
@@ -89,7 +91,7 @@ func TestAMessageWithAWholeFlowIsRefusedOrLosesItsOrder(t *testing.T) {
 				b.runner(hero.Runner{ID: 20, Address: s.URL}, 1)
 				b.start(Options{Flows: &reports{}, Runs: f})
 				m := b.send(m)
-				eventually(t, "acknowledged", func() bool { return b.message(m).Status == hero.MessageAcknowledged })
+				testkit.Until(t, 20*time.Second, "acknowledged", func() bool { return b.message(m).Status == hero.MessageAcknowledged })
 				f.ends(map[string]string{"1.output": "one", "2.output": "two"})
 				b.end(m, hero.MessageProcessed)
 				got := b.pop(1)
@@ -121,7 +123,7 @@ func TestARouterKilledAtEachStepOfAFlow(t *testing.T) {
 				if got := b.pop(1); got.ReplyTo != m.Key() || f.starts != 1 {
 					t.Errorf("started %d times, the result is %+v", f.starts, got)
 				}
-				eventually(t, "no message is watched any more", func() bool {
+				testkit.Until(t, 20*time.Second, "no message is watched any more", func() bool {
 					n, err := b.raw(1).ZCard(t.Context(), awaiting).Result()
 					return err == nil && n == 0
 				})
@@ -155,7 +157,7 @@ func TestAFlowMessageThatCannotBeSaysWhy(t *testing.T) {
 	}
 }
 
-// A coordinator of others may dispatch the jobs of its flow by messages of its own.
+// A foreign coordinator may dispatch the jobs of its flow by its own messages.
 func TestAJobOfAFlowThatOthersRunIsOnlyAJob(t *testing.T) {
 	b, s, f, flows := newBed(t), newBoss(t), &runs{began: true}, &reports{}
 	b.runner(hero.Runner{ID: 20, Address: s.URL}, 1)
@@ -167,12 +169,12 @@ func TestAJobOfAFlowThatOthersRunIsOnlyAJob(t *testing.T) {
 	}
 }
 
-// Nobody but the flow tells its end: not somebody who answers the message that began it.
+// Only the flow reports its end; a result message that answers the first message does not.
 func TestAForeignResultDoesNotEndTheMessageOfAFlow(t *testing.T) {
 	b, f := newBed(t), &runs{}
 	b.start(Options{Flows: &reports{}, Runs: f})
 	m := b.send(hero.Message{FlowID: 33, Job: []hero.Job{job(1)}})
-	eventually(t, "acknowledged", func() bool { return b.message(m).Status == hero.MessageAcknowledged })
+	testkit.Until(t, 20*time.Second, "acknowledged", func() bool { return b.message(m).Status == hero.MessageAcknowledged })
 	lie := job(1)
 	lie.CallerID, lie.Status, lie.Result = 12, hero.JobFinished, map[string]string{"output": "a lie"}
 	b.end(b.send(hero.Message{ID: 102, CallerID: 13, MessageType: hero.MessageResult, ReplyTo: m.Key(), Job: []hero.Job{lie}}), hero.MessageProcessed)

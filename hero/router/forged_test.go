@@ -16,9 +16,10 @@ import (
 
 	"edda/hero"
 	"edda/hero/mycelium"
+	"edda/internal/testkit"
 )
 
-// Context 5 is actor 99's, who has no right in context 1.
+// Context 5 belongs to actor 99, who has no right in context 1.
 func TestAResultForgedInAnotherContextSettlesNothing(t *testing.T) {
 	t.Parallel()
 	claim := hero.Message{ID: 7, CallerID: 99, ContextID: 5, Origin: "1/job:12:2001", Job: []hero.Job{job(2001)}}
@@ -36,11 +37,11 @@ func TestAResultForgedInAnotherContextSettlesNothing(t *testing.T) {
 			b.must(b.db.PutContext(t.Context(), hero.Context{ID: 5, Admins: []uint32{99}}))
 			b.runner(hero.Runner{ID: 20, Local: true}, 1)
 			b.runner(hero.Runner{ID: 21, Local: true}, 5)
-			b.localRunner(1, func(string) {}) // it never ends
+			b.localRunner(1, func(string) {}) // its job never ends
 			b.localRunner(5, func(key string) { b.writeEnd(5, key) })
 			b.start(Options{})
 			m := b.send(hero.Message{Job: []hero.Job{job(2001)}})
-			eventually(t, "acknowledged", func() bool { return b.message(m).Status == hero.MessageAcknowledged })
+			testkit.Until(t, 20*time.Second, "acknowledged", func() bool { return b.message(m).Status == hero.MessageAcknowledged })
 			b.ended(forge(b))
 			b.idle(5)
 			if got := b.message(m); got.Status.Ended() {
@@ -61,7 +62,7 @@ func TestAResultFromAnotherContextOfTheRightNodeIsRefused(t *testing.T) {
 	j := job(2001)
 	j.ContextID = 9
 	m := w.a.send(hero.Message{To: 50, Job: []hero.Job{j}})
-	eventually(t, "the job is there", func() bool { return w.a.message(m).Status == hero.MessageAcknowledged })
+	testkit.Until(t, 20*time.Second, "the job is there", func() bool { return w.a.message(m).Status == hero.MessageAcknowledged })
 	r, err := New(w.a.db, quick(Options{}))
 	w.a.must(err)
 	receiver, err := r.Receiver()
@@ -95,11 +96,11 @@ func TestAMessageIntoAContextWhereTheCallerHasNoRight(t *testing.T) {
 	b.pop(3)
 }
 
-// spy sees every script that runs on msg_in, after it ran.
+// spy counts the scripts on msg_in, and can lose an answer.
 type spy struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	looks []time.Time
-	lose  bool // the next answer that tells of a key
+	lose  bool // the next answer with a key
 }
 
 func (s *spy) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -140,11 +141,11 @@ func TestAJobWhoseMoveOutOfMsgInWasNotHeardOfRuns(t *testing.T) {
 	}
 }
 
-func TestAnIdleMsgInIsLookedAtLessAndLess(t *testing.T) {
+func TestAnIdleMsgInIsPolledLessAndLessOften(t *testing.T) {
 	b, s := newBed(t), &spy{}
 	b.raw(1).AddHook(s)
 	b.start(Options{})
-	eventually(t, "a second between two looks", func() bool {
+	testkit.Until(t, 20*time.Second, "a second between two looks", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		n := len(s.looks)
@@ -203,8 +204,8 @@ func TestResultsDoNotGrowAMsgInThatNoActorPops(t *testing.T) {
 	}
 }
 
-// A message of another node may not name an actor without a public key: not as its
-// sender, and not as the caller of a job that it carries.
+// A message of another node may name no actor without a public key, neither as its sender
+// nor as the caller of its job.
 func TestAnActorWithoutAPublicKeyIsNamedByARemote(t *testing.T) {
 	b := newBed(t)
 	key := strings.Repeat("ab", 32)

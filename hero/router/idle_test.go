@@ -13,9 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
-// fill puts results that nobody pops into the context's msg_in.
+// fill pushes results into the context's msg_in, which no actor pops.
 func (b *bed) fill(context uint32, n int) {
 	b.t.Helper()
 	c := b.raw(context)
@@ -34,8 +35,8 @@ func (b *bed) fill(context uint32, n int) {
 
 var calls = regexp.MustCompile(`cmdstat_([a-z|]+):calls=(\d+)`)
 
-// spent is how many commands of each kind Redis has done, in scripts too, and its
-// processor time in seconds.
+// spent returns the number of commands of each kind that Redis has executed, in scripts
+// too, and its processor time in seconds.
 func (b *bed) spent() (commands map[string]int, cpu float64) {
 	b.t.Helper()
 	info, err := b.raw(0).Info(b.t.Context(), "commandstats").Result()
@@ -53,16 +54,16 @@ func (b *bed) spent() (commands map[string]int, cpu float64) {
 	return commands, cpu
 }
 
-// Results that nobody pops, and the keys that flows leave, are not looked at again and
-// again: Redis has next to nothing to do, and what comes is still found at once.
+// Unread results, and the keys of ended flows, are not polled again and again. Redis is
+// almost idle, and a new job is still found at once.
 func TestAHundredThousandUnreadResultsCostNothingWhileIdle(t *testing.T) {
 	b := newBed(t)
 	b.runner(hero.Runner{ID: 20, Local: true}, 1)
 	b.fill(1, 100_000)
-	r, err := New(b.db, Options{}) // as it is by default
+	r, err := New(b.db, Options{}) // with the default intervals
 	b.must(err)
 	b.run(r)
-	settled := func() bool { // the first look at all of it is over
+	settled := func() bool { // after the first look at all keys
 		before, _ := b.spent()
 		<-time.After(time.Second)
 		after, _ := b.spent()
@@ -73,7 +74,7 @@ func TestAHundredThousandUnreadResultsCostNothingWhileIdle(t *testing.T) {
 			t.Fatal("it never comes to rest")
 		}
 	}
-	const rest = 12 * time.Second // a rare look is in it, too
+	const rest = 12 * time.Second // includes a rare look
 	before, cpu := b.spent()
 	<-time.After(rest)
 	after, now := b.spent()
@@ -81,7 +82,7 @@ func TestAHundredThousandUnreadResultsCostNothingWhileIdle(t *testing.T) {
 	if n := float64(total(after)-total(before)) / seconds; n > 250 {
 		t.Errorf("%.0f commands a second: %v", n, difference(before, after))
 	}
-	if n := after["scan"] - before["scan"]; n > 100 { // the other context is empty, and one step each time
+	if n := after["scan"] - before["scan"]; n > 100 { // the other context is empty: one step for each scan
 		t.Errorf("%d steps of scans: a hundred thousand keys take five hundred each time", n)
 	}
 	if share := (now - cpu) / seconds; share > 0.01 {
@@ -93,7 +94,7 @@ func TestAHundredThousandUnreadResultsCostNothingWhileIdle(t *testing.T) {
 	m := hero.Message{ID: 7, CallerID: 12, ContextID: 1, MessageType: hero.MessageJob, Job: []hero.Job{job(2001)}}
 	b.must(b.db.PutMessage(t.Context(), 1, m))
 	b.must(b.raw(1).LPush(t.Context(), hero.MsgIn, m.Key()).Err())
-	eventually(t, "a job behind all of that is queued", func() bool { return b.raw(1).LLen(t.Context(), "queue:python").Val() == 1 })
+	testkit.Until(t, 20*time.Second, "a job behind all of that is queued", func() bool { return b.raw(1).LLen(t.Context(), "queue:python").Val() == 1 })
 }
 
 func total(commands map[string]int) (n int) {
@@ -113,7 +114,7 @@ func difference(before, after map[string]int) map[string]int {
 	return out
 }
 
-// inboxOf is a msg_in with its script, without a router.
+// inboxOf makes an inbox over msg_in without a router.
 func (b *bed) inboxOf() (box *inbox, take func() string) {
 	box = &inbox{list: hero.MsgIn}
 	return box, func() string {
@@ -133,8 +134,8 @@ func (b *bed) arrives(kind hero.MessageType, ids ...uint32) {
 	}
 }
 
-// Jobs among results, more than one look reads, are taken in the order in which they
-// came, also while actors pop what is theirs.
+// Jobs among results, more than one look reads, are taken in order, even while actors pop
+// their results.
 func TestJobsAmongResultsAreTakenInTheirOrder(t *testing.T) {
 	b := newBed(t)
 	ctx := context.WithoutCancel(t.Context())
@@ -155,7 +156,7 @@ func TestJobsAmongResultsAreTakenInTheirOrder(t *testing.T) {
 	if got := take(); got != "message:12:4" {
 		t.Fatalf("took %q", got)
 	}
-	b.must(b.raw(1).Del(ctx, hero.MsgIn).Err()) // all was popped, the mark too
+	b.must(b.raw(1).Del(ctx, hero.MsgIn).Err()) // every key was popped, the mark too
 	b.arrives(hero.MessageChat, 12)
 	b.arrives(hero.MessageJob, 5)
 	if got := take(); got != "message:12:5" {
@@ -179,21 +180,21 @@ func TestAJobWhoseHashComesAfterItsKeyIsFound(t *testing.T) {
 		t.Fatalf("took %q", got)
 	}
 	b.must(b.db.PutMessage(t.Context(), 1, hero.Message{ID: 9, CallerID: 12, ContextID: 1, MessageType: hero.MessageJob}))
-	box.again = time.Time{} // the time of the next look has come
+	box.again = time.Time{} // the next look is due
 	if got := take(); got != "message:12:9" {
 		t.Fatalf("took %q", got)
 	}
 }
 
-// A runner that another program wrote is found where none fits, and one that was
-// created here at once.
+// A runner of another program is found when no known one fits. A runner that this process
+// created is found at once.
 func TestARunnerThatIsNewIsFound(t *testing.T) {
 	b, s := newBed(t), newBoss(t)
 	r, err := New(b.db, Options{Look: 100 * time.Millisecond})
 	b.must(err)
 	b.run(r)
 	m := b.send(hero.Message{Timeout: 60, Job: []hero.Job{job(2001)}})
-	eventually(t, "it is known that there is none", func() bool {
+	testkit.Until(t, 20*time.Second, "it is known that there is none", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return !r.runners[1].at.IsZero()
@@ -204,7 +205,7 @@ func TestARunnerThatIsNewIsFound(t *testing.T) {
 	r.runners[1] = known{keys: []string{}, at: time.Now(), until: time.Now().Add(time.Hour)}
 	r.mu.Unlock()
 	b.runner(hero.Runner{ID: 21, Address: s.URL}, 1)
-	eventually(t, "the cache is dropped", func() bool {
+	testkit.Until(t, 20*time.Second, "the cache is dropped", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return len(r.runners[1].keys) != 0 || r.runners[1].at.IsZero()
@@ -215,8 +216,25 @@ func TestARunnerThatIsNewIsFound(t *testing.T) {
 	}
 }
 
-// Ten thousand jobs that wait among a hundred thousand that ended cost next to nothing,
-// and one whose time has come is released in the time of a round.
+// A job with a supervisor_url was sent without a secret, and refused for good, if the runner
+// with that secret had just been created.
+func TestARunnerThatWasJustCreatedDoesNotLendItsSecret(t *testing.T) {
+	b, s := newBed(t), newBoss(t)
+	s.secret = "of the new one"
+	r, err := New(b.db, Options{}) // with the default intervals: it caches runners for seconds
+	b.must(err)
+	b.run(r)
+	for i := range uint32(20) {
+		url := fmt.Sprintf("%s/%d", s.URL, i)
+		b.runner(hero.Runner{ID: 20 + i, Address: url, Secret: s.secret}, 1)
+		m := b.send(hero.Message{ID: 101 + i, Job: []hero.Job{job(2001 + i)}, Nodes: []hero.FlowNode{{ID: 2001 + i, SupervisorURL: url}}})
+		b.end(m, hero.MessageProcessed)
+		b.pop(1)
+	}
+}
+
+// Ten thousand waiting jobs among a hundred thousand ended ones cost almost nothing, and a
+// job that may run is released within a round.
 func TestTenThousandJobsThatWaitCostNothingWhileIdle(t *testing.T) {
 	b := newBed(t)
 	b.runner(hero.Runner{ID: 20, Local: true}, 1)
@@ -232,7 +250,7 @@ func TestTenThousandJobsThatWaitCostNothingWhileIdle(t *testing.T) {
 				}
 				key := hero.JobKey(12, uint32(1000+i))
 				p.HSet(ctx, key, "id", 1000+i, "caller_id", 12, "script", "x", "script_type", "python", "dependends", after, "status", status)
-				if i < 5000 { // half of them are held here, half are let wait by others
+				if i < 5000 { // half are held by this router, half wait at other programs
 					p.ZAdd(ctx, "edda:waiting", redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: key})
 				}
 			}
@@ -243,7 +261,7 @@ func TestTenThousandJobsThatWaitCostNothingWhileIdle(t *testing.T) {
 	key := hero.JobKey(12, 500_000)
 	b.must(c.HSet(ctx, key, "id", 500_000, "caller_id", 12, "script", "x", "script_type", "python", "dependends", "[2]", "status", "waiting_for_prerequisites").Err())
 	b.must(b.db.Hold(ctx, 1, b.job(1, 12, 500_000), key, "queue:python", ""))
-	r, err := New(b.db, Options{}) // as it is by default
+	r, err := New(b.db, Options{}) // with the default intervals
 	b.must(err)
 	b.run(r)
 	rate := func() int { // commands in a second
@@ -271,5 +289,5 @@ func TestTenThousandJobsThatWaitCostNothingWhileIdle(t *testing.T) {
 		t.Errorf("Redis takes %.1f %% of a core: %v", 100*share, difference(before, after))
 	}
 	b.must(c.HSet(ctx, hero.JobKey(12, 2), "status", "finished").Err())
-	eventually(t, "it is released", func() bool { return c.LLen(ctx, "queue:python").Val() == 1 })
+	testkit.Until(t, 20*time.Second, "it is released", func() bool { return c.LLen(ctx, "queue:python").Val() == 1 })
 }

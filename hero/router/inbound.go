@@ -13,22 +13,20 @@ import (
 	"edda/internal/backoff"
 )
 
-// What looking for job messages in msg_in takes.
 const (
-	// window bounds how many keys one look reads, so that Redis is not held up by
-	// many that came at once.
+	// window bounds the keys that one script reads, so that a long list does not block
+	// Redis.
 	window = 256
-	// inboundEvery is how often msg_in is looked at: nothing else tells that
-	// another program pushed there.
-	// A msg_in where nothing is found is looked at less often, to inboundAtMost.
+	// inboundEvery is the interval between two looks at msg_in, because Redis does not
+	// announce a push. While there are no jobs it grows to inboundAtMost.
 	inboundEvery, inboundAtMost = 100 * time.Millisecond, time.Second
-	// againEvery is how often a window of what was looked at before is looked at once
-	// more: a key may be pushed before its hash is there, or a second time.
+	// againEvery is the interval between two further looks at a window of old keys: a key
+	// may be pushed before its hash is written, or twice.
 	againEvery = 10 * time.Second
 )
 
-// takeLua begins a script: it moves a key to another list where it is that of a job
-// message, and leaves chat, mail and results for the actors who pop them.
+// takeLua is the common part of two scripts. take moves the key of a job message to the
+// processing list, and leaves chat, mail and results to the actors, who pop them.
 const takeLua = `
 local function take(key)
   if string.match(key, '^message:%d+:%d+$') and redis.call('TYPE', key).ok == 'hash' then
@@ -43,11 +41,10 @@ local function take(key)
 end
 `
 
-// takeNewScript looks at the oldest of the keys that were pushed after another, the
-// mark. It answers {the key taken or ”, the next mark, how many keys are left to look at}.
-// Nobody but the pushes is at the list's head, so that a mark that is gone was popped,
-// and all before it.
-// KEYS the list, where to. ARGV: the mark or ”, how many keys at most.
+// takeNewScript looks at the oldest keys that were pushed after the mark, a key. It answers
+// {the key taken or ”, the next mark, the number of keys not looked at}. Only pushes change
+// the head of the list, so if the mark is missing, it and all older keys were popped.
+// KEYS: the list, the processing list. ARGV: the mark or ”, the maximum of keys.
 var takeNewScript = redis.NewScript(takeLua + `
 local new = redis.call('LLEN', KEYS[1])
 if new == 0 then return {'', '', 0} end
@@ -60,8 +57,8 @@ for i = #keys, 1, -1 do
 end
 return {'', keys[1], first}`)
 
-// takeAgainScript looks at a window of a list that begins so many keys before its end.
-// It answers {length of the list, key}.
+// takeAgainScript looks at a window of the list, which begins ARGV[1] keys before its end.
+// It answers {length of the list, the key taken}.
 var takeAgainScript = redis.NewScript(takeLua + `
 local behind, count = tonumber(ARGV[1]), tonumber(ARGV[2])
 local length = redis.call('LLEN', KEYS[1])
@@ -72,12 +69,12 @@ for i = #keys, 1, -1 do
 end
 return {length}`)
 
-// inbox is a list that job messages arrive in, and how far it was looked at.
+// inbox is a list in which job messages arrive, with the position of the next look.
 type inbox struct {
 	list   string
 	mark   string    // the newest key that was looked at
-	again  time.Time // when a window is looked at once more
-	behind int64     // where that begins, from the end
+	again  time.Time // of the next further look at a window
+	behind int64     // the start of that window, from the end
 }
 
 // inbound makes jobs of the job messages that arrive in this context.
@@ -86,7 +83,18 @@ func (l *contextLoop) inbound(ctx context.Context) {
 	looks := backoff.Exponential{First: inboundEvery, Most: inboundAtMost}
 	c := l.consumer(ctx, hero.MsgIn, msgInCoordinator, true)
 	c.Next = func(ctx context.Context) (string, error) {
-		key, err := l.DB.TakeBy(ctx, l.Context, "look through msg_in", msgInCoordinator, func() (string, error) { return l.takeJob(ctx, boxes) })
+		key, err := l.DB.TakeBy(ctx, l.Context, "look through msg_in", msgInCoordinator, func() (string, error) {
+			for _, box := range boxes {
+				key, err := box.take(ctx, l.Redis)
+				if err != nil {
+					return "", fmt.Errorf("look through %s: %w", box.list, err)
+				}
+				if key != "" {
+					return key, nil
+				}
+			}
+			return "", redisdb.ErrEmpty
+		})
 		if errors.Is(err, redisdb.ErrEmpty) {
 			_ = backoff.Wait(ctx, looks.Next())
 		} else {
@@ -97,21 +105,7 @@ func (l *contextLoop) inbound(ctx context.Context) {
 	c.Run(ctx, ctx)
 }
 
-// takeJob looks at all new keys of the lists for one job message; ErrEmpty where there is
-// none.
-func (l *contextLoop) takeJob(ctx context.Context, boxes []*inbox) (string, error) {
-	for _, box := range boxes {
-		key, err := box.take(ctx, l.Redis)
-		if err != nil {
-			return "", fmt.Errorf("look through %s: %w", box.list, err)
-		}
-		if key != "" {
-			return key, nil
-		}
-	}
-	return "", redisdb.ErrEmpty
-}
-
+// take looks at all new keys of the list for one job message; empty where there is none.
 func (b *inbox) take(ctx context.Context, c *redis.Client) (string, error) {
 	for left := int64(1); left > 0; {
 		answer, err := takeNewScript.Run(ctx, c, []string{b.list, msgInCoordinator}, b.mark, window).Slice()
@@ -131,7 +125,7 @@ func (b *inbox) take(ctx context.Context, c *redis.Client) (string, error) {
 	return b.takeAgain(ctx, c)
 }
 
-// takeAgain looks at the next window once more, now and then.
+// takeAgain looks at the next window of old keys, every againEvery.
 func (b *inbox) takeAgain(ctx context.Context, c *redis.Client) (string, error) {
 	now := time.Now()
 	if b.mark == "" || now.Before(b.again) {

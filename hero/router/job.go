@@ -36,7 +36,7 @@ func broke(format string, args ...any) end {
 
 // takenID is the end of a job whose id another job has.
 func takenID(job hero.Job) end {
-	out := broke("%s exists and is another job: choose a new id", job.Key())
+	out := broke("%v", supervisor.Taken(job))
 	out.kept = true
 	return out
 }
@@ -293,7 +293,7 @@ func (l *contextLoop) targetAmong(ctx context.Context, m hero.Message, job hero.
 	}
 	switch {
 	case before != "":
-		t, err = remembered(before, runners)
+		t, err = earlierTarget(before, runners)
 		again = true
 	case url != "":
 		t, err = byURL(url, runners)

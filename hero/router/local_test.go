@@ -13,6 +13,7 @@ import (
 
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/testkit"
 )
 
 func TestALocalRunnerThatWritesOnlyTheHash(t *testing.T) {
@@ -36,10 +37,10 @@ func TestAResultMessageSettlesTheMessageThatItAnswers(t *testing.T) {
 		t.Run(answers, func(t *testing.T) {
 			b, flows := newBed(t), &reports{}
 			b.runner(hero.Runner{ID: 20, Local: true}, 1)
-			b.localRunner(1, func(string) {}) // it says nothing by itself
+			b.localRunner(1, func(string) {}) // reports no end
 			b.start(Options{Flows: flows})
 			m := b.send(hero.Message{FlowID: 33, Attempt: 1, Job: []hero.Job{job(2001)}})
-			eventually(t, "acknowledged", func() bool { return b.message(m).Status == hero.MessageAcknowledged })
+			testkit.Until(t, 20*time.Second, "acknowledged", func() bool { return b.message(m).Status == hero.MessageAcknowledged })
 			ended := job(2001)
 			ended.CallerID, ended.Status, ended.Result = 12, hero.JobError, map[string]string{"error": "exit 1"}
 			reply := hero.Message{ID: 900, MessageType: hero.MessageResult, Job: []hero.Job{ended}, ReplyTo: m.Key()}
@@ -48,7 +49,7 @@ func TestAResultMessageSettlesTheMessageThatItAnswers(t *testing.T) {
 			}
 			first := b.send(reply)
 			reply.ID = 901
-			second := b.send(reply) // the same once more
+			second := b.send(reply) // the same again
 			b.end(m, hero.MessageProcessed)
 			b.end(first, hero.MessageProcessed)
 			b.end(second, hero.MessageProcessed)
@@ -74,8 +75,8 @@ func TestALocalJobThatNoRunnerTakesIsGivenUp(t *testing.T) {
 	b.pop(1)
 }
 
-// An attempt that lies in a local queue ends for its message when its flow has
-// given it up; a stop that is asked for is told by whoever has the job.
+// An attempt in a local queue ends for its message when its flow has given it up. The end of
+// a stopped job comes from the runner that has it.
 func TestALocalAttemptThatItsFlowGaveUpIsWaitedForNoMore(t *testing.T) {
 	b := newBed(t)
 	b.runner(hero.Runner{ID: 20, Local: true}, 1)
@@ -88,7 +89,7 @@ func TestALocalAttemptThatItsFlowGaveUpIsWaitedForNoMore(t *testing.T) {
 		return b.send(hero.Message{ID: id, Job: []hero.Job{j}, FlowID: 33, Attempt: 1, TimeoutResult: 3600})
 	}
 	again, over, stopped := sent(2001), sent(2002), sent(2003)
-	eventually(t, "all are queued", func() bool { return b.raw(1).LLen(t.Context(), job(2001).ScriptType.Queue()).Val() == 3 })
+	testkit.Until(t, 20*time.Second, "all are queued", func() bool { return b.raw(1).LLen(t.Context(), job(2001).ScriptType.Queue()).Val() == 3 })
 	b.must(b.db.StopJob(t.Context(), 1, 12, 2003, 33, 1))
 	_, err := b.db.DispatchJob(t.Context(), 1, 12, 2001, redisdb.Dispatch{FlowID: 33, Attempt: 2})
 	b.must(err)
@@ -128,7 +129,7 @@ func TestAnotherJobOfTheSameIDIsRefused(t *testing.T) {
 	}
 }
 
-// arrive puts a job message straight into a context's msg_in.
+// arrive writes a job message into a context's msg_in.
 func (b *bed) arrive(context uint32, list string, m hero.Message) hero.Message {
 	b.t.Helper()
 	m.ContextID, m.MessageType = context, hero.MessageJob
@@ -150,7 +151,7 @@ func TestAJobThatArrivesRunsAndItsResultGoesBack(t *testing.T) {
 			m := b.arrive(1, list, hero.Message{ID: 101, CallerID: 13, Job: []hero.Job{job(2001)}})
 			b.must(b.raw(1).LPush(t.Context(), list, m.Key()).Err()) // twice
 			b.end(m, hero.MessageProcessed)
-			eventually(t, "the second key is taken, too", func() bool {
+			testkit.Until(t, 20*time.Second, "the second key is taken, too", func() bool {
 				return errors.Is(b.raw(1).LPos(t.Context(), list, m.Key(), redis.LPosArgs{}).Err(), redis.Nil)
 			})
 			if j := b.job(1, 13, 2001); j.Status != hero.JobFinished || runs() != 1 {
@@ -280,9 +281,9 @@ func TestRunnersThatAreHeardAreCounted(t *testing.T) {
 	b.start(Options{Metrics: registry})
 	heard := func(want string) {
 		t.Helper()
-		eventually(t, want+" runners are counted", func() bool {
+		testkit.Until(t, 20*time.Second, want+" runners are counted", func() bool {
 			return testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP edda_hero_runners_alive Registered runners whose heartbeat is heard.
+# HELP edda_hero_runners_alive Registered runners with a heartbeat.
 # TYPE edda_hero_runners_alive gauge
 edda_hero_runners_alive{context="1"} `+want+`
 edda_hero_runners_alive{context="2"} 0
@@ -294,7 +295,7 @@ edda_hero_runners_alive{context="2"} 0
 	heard("1")
 }
 
-// A job of a local queue that may run for longer than it may wait.
+// The job may run for longer than it may wait in a local queue.
 func TestALocalJobThatIsNotBegunWithinItsQueueTimeoutIsGivenUp(t *testing.T) {
 	b := newBed(t)
 	b.runner(hero.Runner{ID: 20, Local: true}, 1)
@@ -311,5 +312,42 @@ func TestALocalJobThatIsNotBegunWithinItsQueueTimeoutIsGivenUp(t *testing.T) {
 	}
 	if m := b.message(waits); m.Status.Ended() {
 		t.Errorf("the other message is %s: %q", m.Status, said(m))
+	}
+}
+
+// The first contexts have their own labels. A later one gets a label that was released.
+func TestManyContextsShareALabel(t *testing.T) {
+	m, err := newMetrics(nil)
+	testkit.Must(t, err)
+	var all []*contextGauges
+	for i := range uint32(maxNamedContexts + 5) {
+		g := m.of(i)
+		g.waiting(9)
+		g.waiting(2)
+		g.living(1)
+		all = append(all, g)
+	}
+	series := func(want int, others float64) {
+		t.Helper()
+		if n := testutil.CollectAndCount(m.depth); n != want {
+			t.Errorf("%d series, want %d", n, want)
+		}
+		if got := testutil.ToFloat64(m.depth.WithLabelValues(otherContexts)); got != others {
+			t.Errorf("%v wait in the others, want %v", got, others)
+		}
+		if n := testutil.CollectAndCount(m.alive); n != want {
+			t.Errorf("%d series of runners, want %d", n, want)
+		}
+	}
+	series(maxNamedContexts+1, 10)
+	all[3].release()
+	all[maxNamedContexts].release()
+	series(maxNamedContexts, 8)
+	g := m.of(7000)
+	g.waiting(4)
+	g.living(1)
+	series(maxNamedContexts+1, 8)
+	if got := testutil.ToFloat64(m.depth.WithLabelValues("7000")); got != 4 {
+		t.Errorf("%v wait in context 7000", got)
 	}
 }

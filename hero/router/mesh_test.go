@@ -17,7 +17,7 @@ import (
 	"edda/internal/realservers"
 )
 
-// network is a stand-in of Mycelium with a node for each side.
+// network is the stand-in of Mycelium, with a node for each side.
 type network struct {
 	t   *testing.T
 	bus *standin.Bus
@@ -29,7 +29,7 @@ func newNetwork(t *testing.T, fault func(standin.Envelope) standin.Fault) *netwo
 	return n
 }
 
-// api reaches a node.
+// api returns the API of a node.
 func (n *network) api(b *bed, node *standin.Node) mycelium.API {
 	n.t.Helper()
 	rpc, err := node.RPC()
@@ -39,7 +39,7 @@ func (n *network) api(b *bed, node *standin.Node) mycelium.API {
 	return mycelium.NewRPC(server.URL)
 }
 
-// hub makes a hub on the node of the name; serve sets it up before it runs.
+// hub runs a hub on the named node, after serve has set it up.
 func (n *network) hub(b *bed, name string, serve func(h *mycelium.Hub)) (*mycelium.Hub, mycelium.API, *standin.Node) {
 	n.t.Helper()
 	node := n.bus.Node(name)
@@ -120,8 +120,8 @@ func TestMessagesThatMyceliumLoses(t *testing.T) {
 	}
 }
 
-// world is two sides, each with a Redis and a router, and a network between them.
-// Actor 12 is at home on the side a, and actor 50 on b.
+// world has two sides, each with a Redis and a router, and a network between them. Actor 12
+// belongs to side a, and actor 50 to side b.
 type world struct {
 	a, b     *bed
 	keyA     string
@@ -160,7 +160,7 @@ func newWorld(t *testing.T) (*world, *reports) {
 	return w, flows
 }
 
-// late is a Mesh that is known only after its router.
+// late is a Mesh that is set after its router was made.
 type late struct{ supervisor.Caller }
 
 func TestAJobForAContextOfAnotherRedis(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"edda/hero"
 )
 
-// fates of a message, as the metrics call them.
+// The fates of a message in the metrics.
 const (
 	fateProcessed = "processed"
 	fateError     = "error"
@@ -34,22 +34,22 @@ type metrics struct {
 }
 
 const (
-	// maxNamedContexts is how many contexts have labels of their own at once, two
-	// series each; contexts are made by calls, and may be many.
+	// maxNamedContexts bounds the contexts with a label of their own, which costs two
+	// series. Calls create contexts, so there may be many.
 	maxNamedContexts = 100
-	// otherContexts is the label of the sum of all others.
+	// otherContexts is the label of the sum over all other contexts.
 	otherContexts = "other"
 )
 
-// contextGauges are what the metrics say of one context: by itself, or as a part
-// of the others' sum. They are for one goroutine.
+// contextGauges are the gauges of one context, under its own label or as a part of the sum.
+// Its methods must not be called concurrently.
 type contextGauges struct {
 	m            *metrics
 	name         string
 	depth, alive float64
 }
 
-// of is a context's gauges; release gives its label to another.
+// of makes the gauges of a context. release frees its label.
 func (m *metrics) of(context uint32) *contextGauges {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,11 +83,11 @@ func (g *contextGauges) release() {
 	g.m.alive.DeleteLabelValues(g.name)
 }
 
-// newMetrics registers them; without a registry they only count.
+// newMetrics registers the metrics. Without a registry they only count.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "edda_hero_messages_total", Help: "Messages that the router is done with, by type and fate."}, []string{"type", "fate"}),
+			Name: "edda_hero_messages_total", Help: "Messages that the router has ended, by type and fate."}, []string{"type", "fate"}),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_hero_inbound_jobs_total", Help: "Job messages taken from msg_in, by fate."}, []string{"fate"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -96,11 +96,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		depth: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edda_hero_msg_out_depth", Help: "Messages in msg_out that the router has not taken yet."}, []string{"context"}),
 		alive: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "edda_hero_runners_alive", Help: "Registered runners whose heartbeat is heard."}, []string{"context"}),
+			Name: "edda_hero_runners_alive", Help: "Registered runners with a heartbeat."}, []string{"context"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "edda_hero_messages_underway", Help: "Messages that the router has taken and is not done with."}),
+			Name: "edda_hero_messages_underway", Help: "Messages that the router has taken and not ended."}),
 		strays: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "edda_hero_strays_total", Help: "Jobs that other programs let wait for others and nobody released, by what became of them: released or denied."}, []string{"fate"}),
+			Name: "edda_hero_strays_total", Help: "Waiting jobs of other programs that none of them released, by fate: released or denied."}, []string{"fate"}),
 	}
 	if reg == nil {
 		return m, nil
@@ -113,7 +113,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// done counts a message; a type that is none of ours is one label.
+// done counts a message. All unknown types share a label.
 func (m *metrics) done(t hero.MessageType, fate string) {
 	m.messages.WithLabelValues(label(t), fate).Inc()
 }

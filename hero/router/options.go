@@ -16,71 +16,71 @@ import (
 
 // Bounds of the router.
 const (
-	// defaultConcurrency bounds the messages of one context that are on their
-	// way at once. Most of that is waiting for jobs to end, which costs a goroutine.
+	// defaultConcurrency bounds the messages of one context in delivery. A delivery is a
+	// goroutine, which mostly waits for a job to end.
 	defaultConcurrency = 512
-	// defaultLook is how often contexts are looked for.
+	// defaultLook is the interval between two looks for contexts.
 	defaultLook = 2 * time.Second
-	// scanPace is how many keys of a database may be passed each second to find runners
-	// that other programs wrote: a scan takes Redis about half a microsecond a key.
+	// scanPace bounds the keys per second of the scans for runners that other programs
+	// wrote. A scan takes Redis about half a microsecond per key.
 	scanPace = 2000
-	// defaultWatch is how often the hashes of local jobs are looked at, for runners
-	// that write only those.
+	// defaultWatch is the interval between two looks at the hashes of local jobs, because
+	// some runners write only those.
 	defaultWatch = time.Second
-	// defaultTimeout is how long an undeliverable message is tried, when it
-	// says nothing: a supervisor that restarts is back by then.
+	// defaultTimeout bounds the attempts to deliver a message without a timeout. A
+	// supervisor takes less to restart.
 	defaultTimeout = 2 * time.Minute
-	// defaultAck is how long a receiver may take to read a message.
+	// defaultAck bounds the time until a receiver has read a message.
 	defaultAck = 2 * time.Minute
-	// defaultResult is how long a job without a timeout may run.
+	// defaultResult bounds a job without a timeout.
 	defaultResult = time.Hour
-	// grace goes on top of a job's timeout: its runner ends it and says so.
+	// grace is added to a job's timeout, so that its runner can end it and report that.
 	grace = 45 * time.Second
-	// deadFor is how long a runner that was not reached is passed over.
+	// deadFor is the time for which pick skips a runner that was not reached.
 	deadFor = 30 * time.Second
-	// perMessage bounds the jobs of one message that are on their way at once.
+	// perMessage bounds the jobs of one message in delivery.
 	perMessage = 8
-	// takeWait is how long one BLMOVE blocks: also how long stopping may take.
+	// takeWait bounds one BLMOVE, and so the time that a stop takes.
 	takeWait = time.Second
-	// The pauses between tries.
+	// The pauses between attempts.
 	firstPause, lastPause = 100 * time.Millisecond, 5 * time.Second
-	// A supervisor is asked about a job that it has less and less often: a router that asks every
-	// job all the time asks much, and a long job is not late for half a minute.
+	// The intervals between two questions to a supervisor about a job that it has. They
+	// grow, to bound the questions about all jobs: half a minute matters little to a long job.
 	firstAsk, lastAsk = 100 * time.Millisecond, 30 * time.Second
-	// askWithin bounds one such question beside a reply that is waited for.
+	// askWithin bounds one such question while a reply is expected.
 	askWithin = 5 * time.Second
-	// reportWait bounds telling a flow that its message was acknowledged, which
-	// it can do without.
+	// reportWait bounds the report that a message was acknowledged, which a flow does not
+	// need.
 	reportWait = 5 * time.Second
 )
 
-// FlowResults are told what became of their messages.
+// FlowResults receives the reports of jobs for their flows.
 type FlowResults interface {
-	// Report returns once the report is durable. An error is edda.Permanent where
-	// there is no such flow, else the same report is made again.
+	// Report returns once the report is durable. The error is edda.Permanent if there is no
+	// such flow; after any other error the router repeats the report.
 	Report(ctx context.Context, r hero.Report) error
 }
 
-// Mesh carries requests over Mycelium; a mycelium.Hub is one.
+// Mesh carries requests over Mycelium. A mycelium.Hub is one.
 type Mesh = supervisor.Caller
 
 // Options of a router. The zero value of each field works.
 type Options struct {
-	// Mesh is how Mycelium is reached; without it such targets are not.
+	// Mesh reaches targets on Mycelium. Without it they are refused.
 	Mesh Mesh
-	// State tells how far a message of Mycelium is, by its id, as a node's Status
-	// does; it keeps a job that is still under way from being sent again.
+	// State returns the transport state of a message on Mycelium by its id, as a node's
+	// Status does. With it a job that is still under way is not sent again.
 	State func(ctx context.Context, messageID string) (mycelium.State, error)
-	// Flows get the reports; without them messages of flows are answered only.
+	// Flows receives reports. Without it the router only answers the messages of flows.
 	Flows FlowResults
-	// Runs has the flows run that messages carry; without it such messages are refused.
+	// Runs runs the flows of messages. Without it such messages are refused.
 	Runs Runs
-	// HTTP reaches supervisors with a URL. Redirects must not be followed: a
-	// secret goes with every request.
+	// HTTP reaches supervisors with a URL. It must not follow redirects, because every
+	// request carries a secret.
 	HTTP *http.Client
-	// Concurrency bounds the messages of one context that are on their way.
+	// Concurrency bounds the messages of one context in delivery.
 	Concurrency int
-	// Look is how often contexts are looked for, Watch how often local jobs.
+	// Look is the interval between looks for contexts, Watch between looks at local jobs.
 	Look, Watch time.Duration
 	Metrics     prometheus.Registerer
 	Log         *zap.Logger
@@ -118,7 +118,7 @@ func orElse(d, other time.Duration) time.Duration {
 	return d
 }
 
-// seconds is a message's own bound, or the other where it has none.
+// seconds returns a message's own bound, or the other one if it has none.
 func seconds(n uint32, other time.Duration) time.Duration {
 	return orElse(time.Duration(n)*time.Second, other)
 }

@@ -11,9 +11,10 @@ import (
 
 	"edda/hero"
 	"edda/hero/supervisor"
+	"edda/internal/testkit"
 )
 
-// ordered is a supervisor that notes in which order it got jobs.
+// ordered makes the supervisor record the order of its jobs.
 func ordered(s *boss) func() []string {
 	var mu sync.Mutex
 	var got []string
@@ -29,8 +30,8 @@ func ordered(s *boss) func() []string {
 	return func() []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(got) }
 }
 
-// The jobs of one message run in the order that their edges say, whoever runs them and
-// however the edges are written.
+// The jobs of one message run in the order of their edges, with every kind of runner and in
+// every notation of edges.
 func TestAJobOfAMessageRunsBeforeTheJobThatItDependsOn(t *testing.T) {
 	t.Parallel()
 	with := func(id uint32, after ...uint32) hero.Job { j := job(id); j.Dependends = after; return j }
@@ -40,7 +41,7 @@ func TestAJobOfAMessageRunsBeforeTheJobThatItDependsOn(t *testing.T) {
 	} {
 		for _, where := range []string{"queue", "supervisor", "another context"} {
 			t.Run(name+"/"+where, func(t *testing.T) {
-				m := m // the tests of one kind run at once
+				m := m // the subtests run at once
 				b, s := newBed(t), newBoss(t)
 				order, in := ordered(s), uint32(1)
 				if where == "another context" {
@@ -79,8 +80,8 @@ func TestAJobOfAMessageRunsBeforeTheJobThatItDependsOn(t *testing.T) {
 	}
 }
 
-// A job whose dependency another message brings, later, waits for it; a prerequisite is
-// met by name; what depends on a failed job fails.
+// A job waits for a dependency that a later message brings. A prerequisite is met by name.
+// A job that depends on a failed job fails.
 func TestAMessageWithAJobWhoseDependencyNeverRanIsRun(t *testing.T) {
 	b, s := newBed(t), newBoss(t)
 	order := ordered(s)
@@ -89,7 +90,7 @@ func TestAMessageWithAJobWhoseDependencyNeverRanIsRun(t *testing.T) {
 	second, third := job(2), job(3)
 	second.Dependends, second.Prerequisites, third.Dependends = []uint32{1}, []string{"paid"}, []uint32{9}
 	m2, m3 := b.send(hero.Message{ID: 102, Job: []hero.Job{second}}), b.send(hero.Message{ID: 103, Job: []hero.Job{third}})
-	eventually(t, "both wait", func() bool { return b.raw(1).ZCard(t.Context(), "edda:waiting").Val() == 2 })
+	testkit.Until(t, 20*time.Second, "both wait", func() bool { return b.raw(1).ZCard(t.Context(), "edda:waiting").Val() == 2 })
 	b.end(b.send(hero.Message{ID: 101, Job: []hero.Job{job(1)}}), hero.MessageProcessed)
 	bad := job(9)
 	bad.Script = "fail"
@@ -109,7 +110,7 @@ func TestAMessageWithAJobWhoseDependencyNeverRanIsRun(t *testing.T) {
 	}
 }
 
-// Jobs of a message that wait for each other are refused, not waited for.
+// Jobs of a message that wait for each other are refused.
 func TestJobsOfAMessageThatWaitForEachOtherAreWaitedForForEver(t *testing.T) {
 	b := newBed(t)
 	b.runner(hero.Runner{ID: 20, Local: true}, 1)
@@ -121,13 +122,13 @@ func TestJobsOfAMessageThatWaitForEachOtherAreWaitedForForEver(t *testing.T) {
 	}
 }
 
-// The same job id in a second message is the same job: with another script it is
-// refused, with the same one it is answered and not sent again, also while it runs.
+// A job id in a second message is the same job. With another script it is refused. With the
+// same script it is answered and not sent again, even while it runs.
 func TestASecondMessageSendsAJobIDAgainWithAnotherScript(t *testing.T) {
 	b, s := newBed(t), newBoss(t)
 	begun, finish := make(chan struct{}), make(chan struct{})
 	s.work = func(_ http.ResponseWriter, j supervisor.Job) any {
-		close(begun) // a second time would panic
+		close(begun) // panics at a second run
 		<-finish
 		return map[string]string{"success": "ran " + j.Payload}
 	}
@@ -165,8 +166,8 @@ func TestASecondMessageSendsAJobIDAgainWithAnotherScript(t *testing.T) {
 	}
 }
 
-// A job that waits for another within its queue_timeout, and then in a queue, was given up
-// when both together took longer than one of them may.
+// A job may wait queue_timeout for another job, and again in a queue. It was given up when
+// both waits together took longer than one may.
 func TestAMessageIsGivenUpWhileItsJobMayStillWait(t *testing.T) {
 	after := hero.Job{ID: 2, Dependends: []uint32{1}, QueueTimeout: 100, Timeout: 10}
 	if got, want := resultWithin(hero.Message{}, after), 2*100*time.Second+10*time.Second+grace; got != want {
@@ -175,7 +176,7 @@ func TestAMessageIsGivenUpWhileItsJobMayStillWait(t *testing.T) {
 	if got, want := resultWithin(hero.Message{}, hero.Job{ID: 1, QueueTimeout: 100, Timeout: 10}), 100*time.Second+10*time.Second+grace; got != want {
 		t.Errorf("one that does not: %s, want %s", got, want)
 	}
-	// The nodes may say what waits, and all jobs of a message are watched together.
+	// The nodes may have the edges, and all jobs of a message are watched together.
 	b := newBed(t)
 	r, err := New(b.db, Options{})
 	b.must(err)

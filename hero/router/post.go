@@ -21,8 +21,8 @@ import (
 	"edda/internal/backoff"
 )
 
-// MessageTopic is the Mycelium topic on which coordinators take messages for
-// actors and for other contexts.
+// MessageTopic is the Mycelium topic on which coordinators receive messages for actors and
+// for other contexts.
 const MessageTopic = "message.rpc"
 
 // mailbox is the destination of a message for an actor: a context of this Redis, or a node
@@ -98,7 +98,7 @@ func (l *contextLoop) mailbox(ctx context.Context, m hero.Message) (mailbox, err
 	}
 	switch {
 	case to == 0 && m.TargetContext == 0:
-		return mailbox{context: l.Context}, nil // as the documents' chat and mail, which name no actor
+		return mailbox{context: l.Context}, nil // chat and mail of the documents name no actor
 	case to == 0:
 		return mailbox{}, edda.Classify(edda.Permanent, "context %d is not in this Redis, and it does not say which actor it is for (to)", m.TargetContext)
 	}
@@ -273,7 +273,7 @@ func (l *contextLoop) toOtherContext(ctx context.Context, m hero.Message, job he
 // deliverParams are the parameters of message.deliver.
 type deliverParams struct {
 	Message hero.Message `json:"message"`
-	Origin  string       `json:"origin"` // <context>/<key> at the sender
+	Origin  string       `json:"origin"` // the sender's <context>/<key>
 }
 
 // sendToNode sends the message to a node of Mycelium until the node confirms it; the node

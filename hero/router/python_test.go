@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
 // pythonSupervisor starts testdata/supervisor.py and returns its address.
@@ -18,14 +19,10 @@ func pythonSupervisor(t *testing.T, secret string) string {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	address, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return strings.TrimSpace(address)
 }
 

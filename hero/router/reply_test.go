@@ -18,15 +18,16 @@ import (
 	"edda/hero/mycelium"
 	"edda/hero/mycelium/standin"
 	"edda/hero/supervisor"
+	"edda/internal/testkit"
 )
 
-// foreign is a supervisor of others at a node of Mycelium: it answers as the test says.
+// foreign is a foreign supervisor at a node of Mycelium. The test sets its answers.
 type foreign struct {
-	mu     sync.Mutex     // guards what follows
+	mu     sync.Mutex     // guards the fields below
 	calls  map[string]int // by method
 	ended  bool
 	work   func(mycelium.Message) // before job.run is answered
-	cannot map[string]bool        // methods that it does not have
+	cannot map[string]bool        // unknown methods
 	answer func(m mycelium.Message, reply []byte) []byte
 }
 
@@ -41,7 +42,7 @@ func (f *foreign) handle(_ context.Context, m mycelium.Message) []byte {
 		ID     json.RawMessage
 		Method string
 	}
-	_ = json.Unmarshal(m.Payload, &call) // what is no call has no method
+	_ = json.Unmarshal(m.Payload, &call) // any other payload has no method
 	f.mu.Lock()
 	if f.calls == nil {
 		f.calls = map[string]int{}
@@ -77,7 +78,7 @@ func (f *foreign) handle(_ context.Context, m mycelium.Message) []byte {
 	return reply
 }
 
-// at puts the supervisor at a node, and a runner of context 1 that leads there.
+// at serves the supervisor at a node, and registers it as a runner of context 1.
 func (f *foreign) at(b *bed, n *network, name string) *standin.Node {
 	b.t.Helper()
 	_, _, node := n.hub(b, name, func(h *mycelium.Hub) { b.must(h.Serve(hero.SupervisorTopic, f.handle)) })
@@ -85,8 +86,8 @@ func (f *foreign) at(b *bed, n *network, name string) *standin.Node {
 	return node
 }
 
-// The reply is lost, and the supervisor knows the end: the job is not run again, in a
-// flow and outside of one.
+// The reply is lost, and the supervisor knows the end. The job does not run again, with and
+// without a flow.
 func TestALostReplyIsAskedForAndTheJobIsNotRunAgain(t *testing.T) {
 	for name, flow := range map[string]uint32{"in a flow": 33, "outside of flows": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +115,7 @@ func TestALostReplyIsAskedForAndTheJobIsNotRunAgain(t *testing.T) {
 	}
 }
 
-// Some supervisors answer with a message of their own, on a topic.
+// Some supervisors answer with a new message on a topic.
 func TestAReplyOnATopicIsHeard(t *testing.T) {
 	for _, topic := range []string{hero.SupervisorTopic, MessageTopic, ""} {
 		t.Run("topic "+topic, func(t *testing.T) {
@@ -143,13 +144,13 @@ func TestAReplyOnATopicIsHeard(t *testing.T) {
 	}
 }
 
-// The coordinator was away when the reply came, or the job still runs when it is back.
-// The supervisor could not say what became of the job.
+// The reply arrives while the coordinator restarts, or later. The supervisor cannot report
+// the state of the job.
 func TestAReplyThatWaitedOverARestartIsUsedWithoutAnotherCall(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		late    bool   // the reply comes after the restart
-		unnoted string // which of the two was not noted
+		unnoted string // the id that was not recorded
 		asked   int
 	}{
 		{name: "it waited", asked: 0},
@@ -171,7 +172,7 @@ func TestAReplyThatWaitedOverARestartIsUsedWithoutAnotherCall(t *testing.T) {
 			_, stopRouter := b.start(Options{Mesh: first, State: api.Status})
 			m := b.send(hero.Message{Job: []hero.Job{job(2001)}})
 			<-took
-			eventually(t, "the message's id is noted", func() bool { return b.message(m).TransportID != "" })
+			testkit.Until(t, 20*time.Second, "the message's id is noted", func() bool { return b.message(m).TransportID != "" })
 			stopRouter()
 			stopHub()
 			if tt.unnoted != "" && b.raw(1).HDel(t.Context(), m.Key(), tt.unnoted).Val() != 1 {
@@ -179,13 +180,13 @@ func TestAReplyThatWaitedOverARestartIsUsedWithoutAnotherCall(t *testing.T) {
 			}
 			if !tt.late {
 				close(release)
-				eventually(t, "the reply lies in the node", func() bool { return node.Unread() > 0 })
+				testkit.Until(t, 20*time.Second, "the reply lies in the node", func() bool { return node.Unread() > 0 })
 			}
 			second := mycelium.NewHub(api, mycelium.Options{Look: 20 * time.Millisecond})
 			b.run(second)
 			b.start(Options{Mesh: second, State: api.Status})
 			if tt.late {
-				eventually(t, "the supervisor is asked", func() bool { return f.count("job.status") > 0 })
+				testkit.Until(t, 20*time.Second, "the supervisor is asked", func() bool { return f.count("job.status") > 0 })
 				close(release)
 			}
 			b.end(m, hero.MessageProcessed)
@@ -234,7 +235,7 @@ func TestWhatTheSupervisorSaidIsInTheMessageTheJobAndTheLog(t *testing.T) {
 	}
 }
 
-// A foreign supervisor says that it has no such job with a code of any error.
+// A foreign supervisor reports a missing job with the code of any error.
 func TestAJobThatIsNotFoundInOtherWordsIsSentAgain(t *testing.T) {
 	for _, text := range []string{`{"code":-32000,"message":"Job 2001 not found"}`, `{"code":-32603,"message":"no such job"}`} {
 		t.Run(text, func(t *testing.T) {
@@ -258,7 +259,7 @@ func TestAJobThatIsNotFoundInOtherWordsIsSentAgain(t *testing.T) {
 	}
 }
 
-// A supervisor over Mycelium that had the job and was restarted without it.
+// A supervisor on Mycelium had the job, and lost it in a restart.
 func TestASupervisorThatLostTheJobIsSentItAgain(t *testing.T) {
 	b, n := newBed(t), newNetwork(t, nil)
 	var runs, asked atomic.Int32
@@ -272,7 +273,7 @@ func TestASupervisorThatLostTheJobIsSentItAgain(t *testing.T) {
 		b.must(h.Serve(hero.SupervisorTopic, func(ctx context.Context, m mycelium.Message) []byte {
 			switch {
 			case strings.Contains(string(m.Payload), `"job.run"`) && runs.Add(1) == 1:
-				return nil // killed in the middle of it
+				return nil // killed before it answers
 			case strings.Contains(string(m.Payload), `"job.run"`):
 				return answer(m, `"result":{"success":"ran it"}`)
 			case asked.Add(1) == 1:
@@ -293,8 +294,8 @@ func TestASupervisorThatLostTheJobIsSentItAgain(t *testing.T) {
 	}
 }
 
-// Every question costs a message both ways: a job that runs long is asked after less
-// and less often.
+// A question costs a message each way, so the router asks for a long job less and less
+// often.
 func TestAJobThatRunsLongIsAskedAfterLessAndLessOften(t *testing.T) {
 	b, s := newBed(t), newBoss(t)
 	over := make(chan struct{})
@@ -304,7 +305,7 @@ func TestAJobThatRunsLongIsAskedAfterLessAndLessOften(t *testing.T) {
 		return map[string]string{"success": "late"}
 	}
 	b.runner(hero.Runner{ID: 20, Address: s.URL}, 1)
-	b.start(Options{}) // which looks every 20 ms
+	b.start(Options{}) // looks every 20 ms
 	m := b.send(hero.Message{FlowID: 33, Attempt: 1, Job: []hero.Job{job(2001)}})
 	b.end(m, hero.MessageProcessed)
 	s.mu.Lock()

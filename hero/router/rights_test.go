@@ -1,51 +1,34 @@
 package router
 
 import (
-	"context"
 	"testing"
+	"time"
 
 	"edda/hero"
 	"edda/hero/redisdb"
-	"edda/internal/realservers"
+	"edda/hero/redisdb/redisdbtest"
+	"edda/internal/testkit"
 )
 
-// A router whose Redis user has the documented rights, and no more, is refused
-// nothing.
+// Redis refuses no command of a router whose user has exactly the documented rights.
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
-	rule, err := realservers.RedisRights("router", "pw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := realservers.Redis(realservers.RedisOptions{Users: []string{rule}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Stop() })
-	b, supervisor := &bed{t: t, db: openDB(t, s.Address()), redis: s}, newBoss(t)
+	s, db, admin := redisdbtest.As(t, "router")
+	b, supervisor := &bed{t: t, db: admin, redis: s}, newBoss(t)
 	for _, id := range []uint32{1, 2} {
 		b.must(b.db.PutContext(t.Context(), hero.Context{ID: id, Admins: []uint32{12}, Executors: []uint32{13}}))
 	}
 	b.must(b.db.PutActor(t.Context(), hero.Actor{ID: 13}))
 	b.runner(hero.Runner{ID: 20, Address: supervisor.URL}, 1)
 	b.runner(hero.Runner{ID: 21, Local: true}, 2)
-	db, err := redisdb.Open(redisdb.Options{URL: "redis://edda-router:pw@" + s.Address()})
-	b.must(err)
-	t.Cleanup(func() { _ = db.Close() })
 	r, err := New(db, quick(Options{}))
 	b.must(err)
 	b.run(r)
-	admin := b.raw(0)
-	t.Cleanup(func() {
-		if denied := admin.Do(context.Background(), "acl", "log").Val().([]any); len(denied) > 0 {
-			t.Errorf("denied: %v", denied)
-		}
-	})
 
 	b.end(b.send(hero.Message{Job: []hero.Job{job(2001)}}), hero.MessageProcessed)                                    // by a supervisor
 	b.end(b.send(hero.Message{ID: 102, MessageType: hero.MessageChat, Message: "hi", To: 13}), hero.MessageProcessed) // to an actor
 	m := b.send(hero.Message{ID: 103, ContextID: 2, Job: []hero.Job{job(2002)}})                                      // to a queue
-	eventually(t, "the job is queued", func() bool { return b.raw(2).LLen(t.Context(), "queue:python").Val() == 1 })
+	testkit.Until(t, 20*time.Second, "the job is queued", func() bool { return b.raw(2).LLen(t.Context(), "queue:python").Val() == 1 })
 	if _, _, err := b.db.MoveJob(t.Context(), 2, 12, 2002, hero.JobFinished, map[string]string{"output": "1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -53,11 +36,11 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	b.must(b.raw(1).LPush(t.Context(), hero.MsgOut, "message:12:999").Err()) // leads nowhere
 	b.idle(1)
 	b.must(b.raw(1).SAdd(t.Context(), redisdb.RunningLists, "queue:python:running:20").Err())
-	b.rounds(1) // a job that others let wait
+	b.rounds(1) // a waiting job of another program
 	urgent := job(2009)
 	urgent.Priority = hero.PriorityHigh
 	b.send(hero.Message{ID: 109, ContextID: 2, Job: []hero.Job{job(2008)}})
-	eventually(t, "a job is queued", func() bool { return b.raw(2).LLen(t.Context(), "queue:python").Val() == 2 })
+	testkit.Until(t, 20*time.Second, "a job is queued", func() bool { return b.raw(2).LLen(t.Context(), "queue:python").Val() == 2 })
 	b.send(hero.Message{ID: 110, ContextID: 2, Job: []hero.Job{urgent}})
-	eventually(t, "the next one is first", func() bool { return b.raw(2).LIndex(t.Context(), "queue:python", -1).Val() == "job:12:2009" })
+	testkit.Until(t, 20*time.Second, "the next one is first", func() bool { return b.raw(2).LIndex(t.Context(), "queue:python", -1).Val() == "job:12:2009" })
 }

@@ -20,25 +20,25 @@ type Router struct {
 	prefix  string // of the ids of our requests, new in each process
 	seq     atomic.Uint64
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	clients     map[target]*supervisor.Client
-	unreachable map[runnerAt]time.Time // until when
-	rotations   map[rotation]uint64
-	filled      map[uint32]bool // contexts whose msg_in takes no more results
+	unreachable map[runnerAt]time.Time // runners that pick skips until that time
+	rotations   map[rotation]uint64    // picks so far
+	filled      map[uint32]bool        // contexts whose msg_in takes no more results
 	runners     map[uint32]known
 }
 
 // runnerAt is a runner of a context.
 type runnerAt struct{ context, id uint32 }
 
-// rotation is whose rotation is counted: among the runners for one kind of job.
+// rotation is the round robin among a context's runners for one executor.
 type rotation struct {
 	context  uint32
 	executor string
 }
 
-// maxClients bounds the supervisors that are remembered; forgetting one costs a
-// call with the wrong shape of parameters.
+// maxClients bounds the cached clients. A client that is dropped costs one call, with
+// parameters in the wrong shape.
 const maxClients = 10_000
 
 // New makes a router; nothing starts before Run.
@@ -56,8 +56,8 @@ func New(db *redisdb.DB, o Options) (*Router, error) {
 	}, nil
 }
 
-// Run routes until ctx ends, and waits until the deliveries under way have stopped. A
-// message that is not delivered stays in msg_out_coordinator for the next run.
+// Run routes messages until ctx ends and all deliveries have stopped. A message that is not
+// delivered stays in msg_out_coordinator for the next run.
 func (r *Router) Run(ctx context.Context) error {
 	s := list.Contexts{
 		DB: r.db, Served: r.db.Contexts, Every: r.o.Look, Pause: newRetry(), Changed: r.forgetRunners, What: whatRetries, Log: r.o.Log,
@@ -67,8 +67,8 @@ func (r *Router) Run(ctx context.Context) error {
 	return nil
 }
 
-// client is the one for the target; it remembers the shape that its parameters
-// are wanted in.
+// client returns the cached client of a target. It knows the shape of parameters that the
+// supervisor wants.
 func (r *Router) client(t target) *supervisor.Client {
 	key := t
 	key.name, key.runner = "", 0
@@ -80,19 +80,16 @@ func (r *Router) client(t target) *supervisor.Client {
 	if len(r.clients) >= maxClients {
 		clear(r.clients)
 	}
-	c := supervisor.NewClient(r.transport(t), t.secret, r.prefix+"."+rand.Text()[:6])
+	over := supervisor.Mycelium(r.o.Mesh, t.to, t.topic)
+	if t.way == byHTTP {
+		over = supervisor.HTTP(t.url, t.secret, r.o.HTTP)
+	}
+	c := supervisor.NewClient(over, t.secret, r.prefix+"."+rand.Text()[:6])
 	r.clients[key] = c
 	return c
 }
 
-func (r *Router) transport(t target) supervisor.Transport {
-	if t.way == byHTTP {
-		return supervisor.HTTP(t.url, t.secret, r.o.HTTP)
-	}
-	return supervisor.Mycelium(r.o.Mesh, t.to, t.topic)
-}
-
-// next counts the jobs that were given to runners of an executor, for round robin.
+// next returns the number of earlier picks among the runners of an executor.
 func (r *Router) next(context uint32, executor string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +105,7 @@ func (r *Router) markUnreachable(context, runner uint32) {
 	r.unreachable[runnerAt{context, runner}] = time.Now().Add(deadFor)
 }
 
-// isUnreachable tells whether a runner was not reached a moment ago.
+// isUnreachable reports whether a runner was not reached within the last deadFor.
 func (r *Router) isUnreachable(context, runner uint32) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

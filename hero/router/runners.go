@@ -7,18 +7,17 @@ import (
 	"edda/hero"
 )
 
-// known are the runners that a context is known to have. To find them Redis goes
-// through all keys of the context's database, so that this is done the less often the
-// more keys there are. What they say is read anew each time.
+// known caches the keys of a context's runners, because Redis scans the whole database to
+// find them: the more keys, the rarer the scan. The runners themselves are read each time.
 type known struct {
 	keys    []string
-	changes string    // what redisdb's Changes said before they were looked for
-	at      time.Time // when they were found
-	until   time.Time // when they are looked for again
+	changes string    // redisdb's Changes before the scan
+	at      time.Time // of the scan
+	until   time.Time // when the next scan is due
 }
 
-// runners are the context's. With anew they are looked for again, unless that was
-// done a moment ago: no known runner fits. The error is as of redisdb's Runners.
+// runners reads the context's runners. With anew it scans for them again, unless the last
+// scan is younger than Options.Look. Its error is that of redisdb's Runners.
 func (l *contextLoop) runners(ctx context.Context, anew bool) ([]hero.Runner, error) {
 	r := l.r
 	r.mu.Lock()
@@ -43,15 +42,15 @@ func (l *contextLoop) runners(ctx context.Context, anew bool) ([]hero.Runner, er
 	return l.DB.RunnersAt(ctx, l.Context, keys)
 }
 
-// forgetRunners has runners looked for again: some were created or deleted.
+// forgetRunners drops the cache after runners were created or deleted.
 func (r *Router) forgetRunners() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.runners)
 }
 
-// outdated tells whether runners were created or deleted since those of the context were
-// looked for; then they are looked for again.
+// outdated reports whether runners were created or deleted since the last scan. If so, it
+// drops the cache of the context.
 func (l *contextLoop) outdated(ctx context.Context) (bool, error) {
 	now, err := l.DB.Changes(ctx)
 	if err != nil {

@@ -96,7 +96,7 @@ func (l *contextLoop) report(ctx context.Context, m hero.Message, job hero.Job, 
 	}
 	err := l.r.o.Flows.Report(ctx, l.reportOf(m, job, status, e.result))
 	if errors.Is(err, edda.Permanent) {
-		l.Log.Warn("router: the flow does not take a report", zap.String("message", m.Key()), zap.Uint32("flow", m.FlowID), zap.Error(err))
+		l.Log.Warn("router: the flow refuses a report", zap.String("message", m.Key()), zap.Uint32("flow", m.FlowID), zap.Error(err))
 		return nil
 	}
 	return err

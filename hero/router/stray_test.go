@@ -5,11 +5,13 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
-// writes is what a client of others does that speaks to Redis alone.
+// writes creates a job as a foreign client does, in Redis alone.
 func (b *bed) writes(id uint32, status hero.JobStatus, after string) string {
 	b.t.Helper()
 	key := hero.JobKey(12, id)
@@ -23,8 +25,8 @@ func (b *bed) pushes(key string) {
 	b.must(b.raw(1).LPush(b.t.Context(), "queue:python", key).Err())
 }
 
-// worker is one of others that does not run what waits: it says so in the hash, and
-// forgets it. It returns what ran, in order.
+// worker is a foreign worker that runs no waiting job: it sets the status in the hash and
+// drops the key. ran returns the jobs that ran, in order.
 func (b *bed) worker() (ran func() []string) {
 	var mu sync.Mutex
 	var got []string
@@ -47,8 +49,8 @@ func (b *bed) worker() (ran func() []string) {
 	return func() []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(got) }
 }
 
-// Where client and worker are of others, and speak through Redis alone, nobody but the
-// router can release what waits: it does, once, also after a restart.
+// If client and worker are foreign and use Redis alone, only the router can release waiting
+// jobs. It releases each once, after a restart too.
 func TestDependentsAreNeverReleasedAmongClientsAndWorkersOfOthers(t *testing.T) {
 	t.Parallel()
 	for _, who := range []string{"the worker lets them wait", "the client lets them wait"} {
@@ -61,15 +63,15 @@ func TestDependentsAreNeverReleasedAmongClientsAndWorkersOfOthers(t *testing.T) 
 			if who == "the worker lets them wait" {
 				b.pushes(c)
 				b.pushes(d)
-				eventually(t, "both were popped", func() bool { return b.raw(1).LLen(t.Context(), "queue:python").Val() == 0 })
+				testkit.Until(t, 20*time.Second, "both were popped", func() bool { return b.raw(1).LLen(t.Context(), "queue:python").Val() == 0 })
 			}
 			b.pushes(a)
-			eventually(t, "the second has ended", func() bool { return b.job(1, 12, 2).Status == hero.JobFinished })
+			testkit.Until(t, 20*time.Second, "the second has ended", func() bool { return b.job(1, 12, 2).Status == hero.JobFinished })
 			stop()
 			b.start(Options{})
-			eventually(t, "the third has ended", func() bool { return b.job(1, 12, 3).Status == hero.JobFinished })
+			testkit.Until(t, 20*time.Second, "the third has ended", func() bool { return b.job(1, 12, 3).Status == hero.JobFinished })
 			b.rounds(3)
-			eventually(t, "the worker has nothing to do", func() bool { return b.job(1, 12, 9002).Status == hero.JobFinished })
+			testkit.Until(t, 20*time.Second, "the worker has nothing to do", func() bool { return b.job(1, 12, 9002).Status == hero.JobFinished })
 			if got := slices.DeleteFunc(ran(), func(id string) bool { return len(id) > 1 }); fmt.Sprint(got) != "[1 2 3]" {
 				t.Errorf("ran %v", got)
 			}
@@ -80,21 +82,21 @@ func TestDependentsAreNeverReleasedAmongClientsAndWorkersOfOthers(t *testing.T) 
 	}
 }
 
-// rounds waits until every job was looked at so often: a job of the test's own was found
-// and released, which takes two.
+// rounds waits for n rounds of the search for strays: each time, a job of its own is found
+// and released, which takes two rounds.
 func (b *bed) rounds(n int) {
 	b.t.Helper()
 	for i := range n {
 		id := uint32(9000 + i)
 		b.writes(id-1000, hero.JobFinished, "")
 		key := b.writes(id, hero.JobWaiting, fmt.Sprintf("[%d]", id-1000))
-		eventually(b.t, "a round", func() bool { return b.raw(1).HGet(b.t.Context(), key, "status").Val() != string(hero.JobWaiting) })
+		testkit.Until(b.t, 20*time.Second, "a round", func() bool { return b.raw(1).HGet(b.t.Context(), key, "status").Val() != string(hero.JobWaiting) })
 	}
 }
 
-// Nothing runs because it waits alone: what a flow names is the flow's, also before it
-// starts; what lies in a queue, or was taken from it, is its runner's; and what was let
-// go by another program is not let go again.
+// The router does not release every waiting job. A job of a flow belongs to the flow, even
+// before its start. A job in a queue, or taken from one, belongs to its runner. A job that
+// another program has released is not released again.
 func TestAJobThatAnotherProgramReleasesIsReleasedTwice(t *testing.T) {
 	b := newBed(t)
 	b.runner(hero.Runner{ID: 20, Local: true}, 1)
@@ -112,7 +114,7 @@ func TestAJobThatAnotherProgramReleasesIsReleasedTwice(t *testing.T) {
 	b.must(c.HSet(ctx, of["of no dependency"], "dependends", "[]").Err())
 	b.must(c.HSet(ctx, of["a message's"], "message_key", "message:12:77").Err())
 	b.must(c.HSet(ctx, of["not said to wait"], "status", "dispatched").Err())
-	// Held here, and then let go by another program as well.
+	// Held by this router, and then released by another program, too.
 	for i, status := range []hero.JobStatus{hero.JobWaiting, hero.JobDispatched, hero.JobStarted} {
 		key := b.writes(uint32(30+i), hero.JobWaiting, "[1]")
 		b.must(b.db.Hold(ctx, 1, b.job(1, 12, uint32(30+i)), key, "queue:python", ""))
@@ -140,8 +142,8 @@ func TestAJobThatAnotherProgramReleasesIsReleasedTwice(t *testing.T) {
 	}
 }
 
-// What can never run ends with the reason, and its caller is told; what its caller may
-// not have run is refused.
+// A job that can never run ends with the reason, and its caller gets the result. A job that
+// its caller may not run is refused.
 func TestAJobOfOthersWhoseDependencyFailedWaitsForEver(t *testing.T) {
 	b := newBed(t)
 	b.runner(hero.Runner{ID: 20, Local: true}, 1)
@@ -156,7 +158,7 @@ func TestAJobOfOthersWhoseDependencyFailedWaitsForEver(t *testing.T) {
 	b.start(Options{})
 	for caller, why := range map[uint32]string{12: "dependency 1 failed: exit 3", 14: "permission denied: actor 14 is neither admin nor executor of context 1: have one of its admins add it to executors",
 		15: "permission denied: actor 15 is neither admin nor executor of context 1: have one of its admins add it to executors"} {
-		eventually(t, "it ends", func() bool { return b.job(1, caller, 2).Status == hero.JobError })
+		testkit.Until(t, 20*time.Second, "it ends", func() bool { return b.job(1, caller, 2).Status == hero.JobError })
 		if j := b.job(1, caller, 2); j.Result["error"] != why {
 			t.Errorf("%q, want %q", j.Result["error"], why)
 		}

@@ -12,20 +12,20 @@ import (
 	"edda/hero/mycelium"
 )
 
-// way is how a job reaches its target.
+// way is the transport to a target.
 type way int
 
 const (
-	byQueue way = iota // the list of local jobs of its type
+	byQueue way = iota // the queue of local jobs of the job's type
 	byHTTP
 	byMycelium
 )
 
-// target is where a job goes.
+// target is the queue or supervisor that gets a job.
 type target struct {
 	way    way
-	name   string // as the message's hash records it: runner:<id>, or the node's URL
-	runner uint32 // 0 where it is a URL that no runner of the context has
+	name   string // in the message's hash: runner:<id>, or the node's URL
+	runner uint32 // 0 for a URL that no runner of the context has
 	url    string
 	to     mycelium.Peer
 	topic  string
@@ -34,8 +34,8 @@ type target struct {
 
 const runnerName = "runner:"
 
-// byURL is the target of a node's supervisor_url. A runner of the context with
-// that address lends its secret and its topic.
+// byURL makes the target of a node's supervisor_url. Secret and topic are those of the
+// context's runner with that address.
 func byURL(raw string, runners []hero.Runner) (target, error) {
 	t := target{name: raw}
 	if isHTTP(raw) {
@@ -60,9 +60,9 @@ func byURL(raw string, runners []hero.Runner) (target, error) {
 	return t, nil
 }
 
-// byRunner is the target of a runner of the context. One that is local takes
-// jobs from the queue, unless it stands for a supervisor; the others are routed
-// by public key, and by address where they have none.
+// byRunner makes the target of a runner of the context. A local runner takes jobs from the
+// queue, unless it is a supervisor. Any other is reached by its public key, or by its
+// address if it has none.
 func byRunner(r hero.Runner) (target, error) {
 	t := target{name: runnerName + strconv.FormatUint(uint64(r.ID), 10), runner: r.ID, secret: r.Secret, topic: r.Listens()}
 	switch {
@@ -89,8 +89,8 @@ func byRunner(r hero.Runner) (target, error) {
 	return t, nil
 }
 
-// remembered is the target of an earlier try.
-func remembered(name string, runners []hero.Runner) (target, error) {
+// earlierTarget makes the target of an earlier attempt.
+func earlierTarget(name string, runners []hero.Runner) (target, error) {
 	if id, ok := strings.CutPrefix(name, runnerName); ok {
 		r, ok := find(runners, func(r hero.Runner) bool { return strconv.FormatUint(uint64(r.ID), 10) == id })
 		if !ok {
@@ -101,9 +101,9 @@ func remembered(name string, runners []hero.Runner) (target, error) {
 	return byURL(name, runners)
 }
 
-// pick chooses among a context's runners: those whose topic names what runs the
-// job, else those whose topic names nothing that other jobs of ours need. Dead ones come
-// only where all are. Equal runners take turns by id: picked counts the calls before.
+// pick chooses a runner by its topic: one that names the job's script type or executor, else
+// one that names no type at all. It picks a dead one only if all are dead. Runners that fit
+// equally take turns by id; picked is the number of earlier picks.
 func pick(j hero.Job, runners []hero.Runner, dead func(uint32) bool, picked uint64) (hero.Runner, bool) {
 	fit := fitting(j, runners)
 	if alive := slices.DeleteFunc(slices.Clone(fit), func(r hero.Runner) bool { return dead(r.ID) }); len(alive) > 0 {
@@ -134,12 +134,12 @@ func fitting(j hero.Job, runners []hero.Runner) []hero.Runner {
 	return open
 }
 
-// hints are the words of a topic: runner.python-2 names python.
+// hints returns the words of a topic: runner.python-2 names python.
 func hints(topic string) []string {
 	return strings.FieldsFunc(strings.ToLower(topic), func(c rune) bool { return !unicode.IsLetter(c) })
 }
 
-// isType tells whether a word of a topic names a runtime, by the documents.
+// isType reports whether a word of a topic names a runtime of the documents.
 func isType(word string) bool {
 	switch hero.ScriptType(word) {
 	case hero.ScriptOSIS, hero.ScriptSAL, hero.ScriptV, hero.ScriptPython, "rust", "rhai", "bash":
@@ -148,7 +148,7 @@ func isType(word string) bool {
 	return false
 }
 
-// isKey tells whether it is a public key of Mycelium.
+// isKey reports whether the text is a public key of Mycelium.
 func isKey(s string) bool {
 	to, _, err := mycelium.ParseDestination(s)
 	return err == nil && to.PK != ""

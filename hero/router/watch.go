@@ -137,7 +137,7 @@ const strayWatches = 15
 // is queued. In between, the program that keeps it waiting had the time to queue it.
 func (l *contextLoop) strays(ctx context.Context) {
 	seen := map[string]bool{} // ready in the last round
-	l.Every(ctx, strayWatches*l.r.o.Watch, "router: look for jobs that nobody releases", func(ctx context.Context) error {
+	l.Every(ctx, strayWatches*l.r.o.Watch, "router: look for stray jobs", func(ctx context.Context) error {
 		ready, err := l.strayRound(ctx, seen)
 		if err == nil {
 			seen = ready
@@ -191,14 +191,14 @@ func (l *contextLoop) adopt(ctx context.Context, jobs []hero.Job) error {
 			if errors.Is(err, edda.Permanent) {
 				err = nil // the job ended or started meanwhile
 			}
-			l.Log.Warn("router: a job that another program let wait is refused", zap.String("job", j.Key()), zap.Error(denied))
+			l.Log.Warn("router: a stray job is refused", zap.String("job", j.Key()), zap.Error(denied))
 			l.r.metrics.strays.WithLabelValues(fateDenied).Inc()
 		case denied != nil:
 			return denied
 		default:
 			var adopted bool
 			if adopted, err = l.DB.Adopt(ctx, l.Context, j); adopted {
-				l.Log.Info("router: a job that another program let wait may run", zap.String("job", j.Key()), zap.String("queue", j.ScriptType.Queue()))
+				l.Log.Info("router: a stray job is queued", zap.String("job", j.Key()), zap.String("queue", j.ScriptType.Queue()))
 				l.r.metrics.strays.WithLabelValues("released").Inc()
 			}
 		}

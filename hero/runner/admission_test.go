@@ -11,8 +11,8 @@ import (
 	"edda/hero"
 )
 
-// A job of somebody who may not have jobs run is not run, whoever put it into the queue;
-// its end says why, and goes to its caller.
+// A job of a caller without the right does not run, even if another actor has queued it. Its
+// error names the reason, and its caller gets the result.
 func TestAJobOfAnActorWithoutTheRightIsNotRunFromAQueue(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.db.PutContext(t.Context(), hero.Context{ID: tenant, Admins: []uint32{actor}, Executors: []uint32{13}, Readers: []uint32{14}}))
@@ -54,8 +54,7 @@ func (w *world) waiting() []string {
 	return keys
 }
 
-// A job in a local queue, in no flow, runs after the jobs that it depends on, whichever
-// of them comes first.
+// A job outside of a flow runs after its dependencies, in whatever order they are queued.
 func TestAJobInAQueueRunsBeforeTheJobItDependsOn(t *testing.T) {
 	w := newWorld(t)
 	order := filepath.Join(t.TempDir(), "order")
@@ -79,8 +78,8 @@ func TestAJobInAQueueRunsBeforeTheJobItDependsOn(t *testing.T) {
 	w.idle(20)
 }
 
-// A job pushed with its status waiting_for_prerequisites, as other programs do, waits
-// until each prerequisite is met.
+// A job with the status waiting_for_prerequisites, which other programs push, waits until
+// each prerequisite is met.
 func TestAJobInAQueueRunsWithoutItsPrerequisites(t *testing.T) {
 	w := newWorld(t)
 	w.start(20, newScripts(t, t.TempDir()), Options{})
@@ -103,8 +102,8 @@ func TestAJobInAQueueRunsWithoutItsPrerequisites(t *testing.T) {
 	w.idle(20)
 }
 
-// When a job failed, those that depend on it end with its reason, those that depend on
-// them as well, and each is told; one that waits too long says what it waited for.
+// If a job fails, all jobs that depend on it, directly or not, end with its reason, and their
+// callers get it. A job that waits too long names the missing dependency.
 func TestAJobWhoseDependencyFailedEndsWithTheReason(t *testing.T) {
 	w := newWorld(t)
 	w.start(20, newScripts(t, t.TempDir()), Options{})
@@ -128,8 +127,8 @@ func TestAJobWhoseDependencyFailedEndsWithTheReason(t *testing.T) {
 	w.idle(20)
 }
 
-// A runner that died between a dependency's end and the release leaves nothing waiting:
-// whoever looks next lets the job go; one that was deleted or stopped waits no more.
+// A runner dies between a dependency's end and the release. The next look of any runner
+// releases the job. A job that was deleted or stopped is no longer waiting.
 func TestJobsThatWaitOutliveTheirRunner(t *testing.T) {
 	w := newWorld(t)
 	stop := w.start(20, newScripts(t, t.TempDir()), Options{})
@@ -150,7 +149,7 @@ func TestJobsThatWaitOutliveTheirRunner(t *testing.T) {
 	w.idle(21)
 }
 
-// A flow orders its own jobs: one that it dispatched is not held back.
+// A flow orders its own jobs: the runner does not hold a job that a flow dispatched.
 func TestAJobThatItsFlowDispatchedDoesNotWait(t *testing.T) {
 	w := newWorld(t)
 	w.start(20, newScripts(t, t.TempDir()), Options{})
@@ -160,7 +159,7 @@ func TestAJobThatItsFlowDispatchedDoesNotWait(t *testing.T) {
 	}
 }
 
-// It was given up after a day, whatever its queue_timeout said.
+// The job was given up after a day, regardless of its queue_timeout.
 func TestAJobThatWaitsForOthersIgnoresItsQueueTimeout(t *testing.T) {
 	w := newWorld(t)
 	w.start(20, newScripts(t, t.TempDir()), Options{})

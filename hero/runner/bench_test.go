@@ -6,24 +6,16 @@ import (
 	"time"
 
 	"edda/hero"
-	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/hero/script"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
-// BenchmarkQueue is what a job costs beside its script: from its queue to its
-// recorded end and the message that tells of it.
+// BenchmarkQueue measures a job without its script: from its queue to its recorded end and
+// its result message.
 func BenchmarkQueue(b *testing.B) {
-	server, err := realservers.Redis(realservers.RedisOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer server.Stop()
-	db, err := redisdb.Open(redisdb.Options{Addr: server.Address()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close()
+	_, db := redisdbtest.New(b, realservers.RedisOptions{})
 	for id := range uint32(b.N) {
 		j := hero.Job{ID: id + 1, CallerID: actor, ContextID: tenant, Script: "x", ScriptType: hero.ScriptPython}
 		if _, _, err := db.Create(b.Context(), tenant, j.Key(), j, j.ScriptType.Queue()); err != nil {
@@ -34,9 +26,7 @@ func BenchmarkQueue(b *testing.B) {
 		return script.RunResult{OK: true, Result: map[string]string{"output": ""}}, nil
 	}}
 	r, err := New(20, db, scripts, Options{Contexts: []uint32{tenant}, Concurrency: 32})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	b.ResetTimer()
@@ -49,12 +39,10 @@ func BenchmarkQueue(b *testing.B) {
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 	cancel()
-	if err := <-done; err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(b, <-done)
 }
 
-// BenchmarkScript is what a process of its own costs.
+// BenchmarkScript measures the process of a script.
 func BenchmarkScript(b *testing.B) {
 	h := newScripts(b, b.TempDir())
 	for b.Loop() {

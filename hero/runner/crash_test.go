@@ -21,8 +21,8 @@ import (
 	"edda/hero/script"
 )
 
-// asRunner makes this test program a runner: address, id, folder, and the point
-// at which it kills itself, the way a power cut does.
+// asRunner makes the test binary a runner. Its value has the address of Redis, the id, the
+// folder, and the point at which the process kills itself.
 const asRunner = "EDDA_TEST_RUNNER"
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil { // they wait for servers more than they compute
+	if err := flag.Set("test.parallel", "8"); err != nil { // the tests mostly wait for servers
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -62,7 +62,7 @@ func beRunner(address, id, dir, point string) error {
 	return r.Run(context.Background())
 }
 
-// process starts a runner in a process of its own.
+// process starts a runner process.
 func (w *world) process(id int, dir, point string) *exec.Cmd {
 	w.t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -73,7 +73,7 @@ func (w *world) process(id int, dir, point string) *exec.Cmd {
 	return cmd
 }
 
-// marks is a script that says that it ran, and runs longer the first time.
+// marks is a script that records its run, and runs longer the first time.
 const marks = `
 import os, time
 with open(os.environ["F"], "a") as f: f.write("x")
@@ -85,7 +85,7 @@ func TestAKilledRunnersJobIsFound(t *testing.T) {
 		point   string
 		retries uint8
 		flow    uint32
-		again   bool // the same runner comes back, and no other
+		again   bool // the same runner restarts, and no other runs
 		status  hero.JobStatus
 		runs    int
 	}{
@@ -96,7 +96,7 @@ func TestAKilledRunnersJobIsFound(t *testing.T) {
 		{"ran", 1, 0, false, hero.JobFinished, 2},
 		{"ran", 1, 0, true, hero.JobFinished, 2},
 		{"ran", 0, 0, true, hero.JobError, 1},
-		{"ran", 3, 9, false, hero.JobError, 1}, // the flow tries again
+		{"ran", 3, 9, false, hero.JobError, 1}, // the flow makes the retries
 		{"recorded", 3, 0, false, hero.JobFinished, 1},
 	}
 	for _, tt := range tests {
@@ -130,8 +130,8 @@ func TestAKilledRunnersJobIsFound(t *testing.T) {
 	}
 }
 
-// A runner that is killed in the middle of a script: the script ends, and what it
-// left behind; another runner runs the job.
+// A runner is killed while a script runs. The script and its processes end, and another
+// runner runs the job.
 func TestARunnerKilledInTheMiddle(t *testing.T) {
 	w := newWorld(t)
 	file, dir := t.TempDir()+"/runs", t.TempDir()
@@ -149,8 +149,8 @@ func TestARunnerKilledInTheMiddle(t *testing.T) {
 	w.idle(20, 21)
 }
 
-// A runner that hangs for longer than its heartbeat has lost its job: what it
-// finds at its end must not go over what the other recorded.
+// A runner hangs for longer than its heartbeat and loses its job. Its result must not
+// overwrite that of the other runner.
 func TestARunnerThatHungRecordsNothing(t *testing.T) {
 	w := newWorld(t)
 	file, dir := t.TempDir()+"/runs", t.TempDir()
@@ -173,7 +173,7 @@ func TestARunnerThatHungRecordsNothing(t *testing.T) {
 	}
 }
 
-// A Redis that is away is told of once by each loop, and once that it is back.
+// Each loop logs once that Redis is unreachable, and once that it is back.
 func TestARedisThatIsAwayDoesNotFillTheLog(t *testing.T) {
 	w := newWorld(t)
 	core, said := observer.New(zapcore.InfoLevel)

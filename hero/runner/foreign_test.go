@@ -10,7 +10,7 @@ import (
 	"edda/hero"
 )
 
-// foreign runs a program that knows nothing but the documents.
+// foreign runs a program that was written from the documents alone.
 func (w *world) foreign(program string, words ...string) *exec.Cmd {
 	w.t.Helper()
 	host, port, _ := strings.Cut(w.server.Address(), ":")
@@ -35,7 +35,7 @@ func TestAForeignActor(t *testing.T) {
 	}
 }
 
-// A foreign runner's jobs are read as ours are, beside one of ours.
+// A foreign runner and one of Edda serve the same context.
 func TestAForeignRunner(t *testing.T) {
 	w := newWorld(t)
 	cmd := w.foreign("runner.py", "30", "python,bash", "--jobs", "3")
@@ -63,8 +63,8 @@ func TestAForeignRunner(t *testing.T) {
 	}
 }
 
-// The trace of a job is that of the documents: taken from its queue, started, its
-// result and end, a message for msg_out.
+// The trace of a job is that of the documents: a take from its queue, the start, result and
+// end, and a message in msg_out.
 func TestTheTraceOfAJob(t *testing.T) {
 	w := newWorld(t)
 	w.start(20, newScripts(t, t.TempDir()), Options{})

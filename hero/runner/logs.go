@@ -42,7 +42,7 @@ type logs struct {
 	ended   chan struct{}
 	writing sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	lines   []hero.Log
 	dropped int
 }

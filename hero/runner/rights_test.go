@@ -1,45 +1,25 @@
 package runner
 
 import (
-	"context"
 	"testing"
 
 	"edda/hero"
-	"edda/hero/redisdb"
-	"edda/internal/realservers"
+	"edda/hero/redisdb/redisdbtest"
+	"edda/internal/testkit"
 )
 
-// A runner whose Redis user has the documented rights, and no more, is refused
-// nothing.
+// Redis refuses no command of a runner whose user has exactly the documented rights.
 func TestTheDocumentedRightsAreEnough(t *testing.T) {
-	rule, err := realservers.RedisRights("runner", "pw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := realservers.Redis(realservers.RedisOptions{Users: []string{rule}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Stop() })
-	w := &world{t: t, server: server, db: openDB(t, server.Address())}
+	server, db, admin := redisdbtest.As(t, "runner")
+	w := &world{t: t, server: server, db: admin}
 	w.must(w.db.PutContext(t.Context(), hero.Context{ID: tenant, Admins: []uint32{actor}}))
 	w.must(w.db.PutMessage(t.Context(), tenant, hero.Message{ID: 101, CallerID: actor, ContextID: tenant}))
 	w.must(w.db.PutRunner(t.Context(), tenant, hero.Runner{ID: 20, Local: true}))
-	db, err := redisdb.Open(redisdb.Options{URL: "redis://edda-runner:pw@" + server.Address()})
-	w.must(err)
-	t.Cleanup(func() { _ = db.Close() })
 	r, err := New(20, db, newScripts(t, t.TempDir()), Options{Alive: quick(Options{}).Alive, Look: quick(Options{}).Look, Concurrency: 2}) // finds its contexts
 	w.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
+	testkit.Run(t, r.Run)
 	c, err := w.db.Client(tenant)
 	w.must(err)
-	t.Cleanup(func() {
-		if denied := c.Do(context.Background(), "acl", "log").Val().([]any); len(denied) > 0 {
-			t.Errorf("denied: %v", denied)
-		}
-	})
 
 	w.queue(hero.Job{ID: 2001, Script: "print(1)", FlowID: 9, Attempt: 1, MessageKey: "message:12:101"})
 	w.queue(hero.Job{ID: 2002, Script: "raise SystemExit(1)", Retries: 1})
@@ -53,6 +33,4 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	w.eventually("the log is in Redis", func() bool { return len(w.list(LogKey("job:12:2001"))) > 0 })
 	w.eventually("nonsense is set aside", func() bool { return len(w.list("queue:python:broken")) == 1 })
 	w.eventually("nothing is taken", func() bool { return len(w.list("queue:python:running:20")) == 0 })
-	cancel()
-	w.must(<-done)
 }

@@ -19,16 +19,18 @@ import (
 
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/hero/script"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
 const (
 	tenant = 7  // the context of the tests
-	actor  = 12 // whose jobs they are
+	actor  = 12 // the caller of the jobs
 )
 
-// world is a Redis with a context, and what tests do in it.
+// world is a Redis with a context.
 type world struct {
 	t      *testing.T
 	server *realservers.Server
@@ -38,42 +40,19 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
-	server, err := realservers.Redis(realservers.RedisOptions{AppendOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	w := &world{t: t, server: server, db: openDB(t, server.Address())}
+	server, db := redisdbtest.New(t, realservers.RedisOptions{AppendOnly: true})
+	w := &world{t: t, server: server, db: db}
 	w.must(w.db.PutContext(t.Context(), hero.Context{ID: tenant, Admins: []uint32{actor}}))
 	return w
 }
 
-func openDB(t *testing.T, address string) *redisdb.DB {
-	t.Helper()
-	db, err := redisdb.Open(redisdb.Options{Addr: address})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return db
-}
-
 func (w *world) must(err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.Must(w.t, err)
 }
 
-// interpreters are those of the tests; python3 may be a slow wrapper elsewhere.
+// interpreters prefers the system's Python, because the first python3 in PATH may be a slow
+// wrapper.
 func interpreters() map[string][]string {
 	python := "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
@@ -85,13 +64,11 @@ func interpreters() map[string][]string {
 func newScripts(t testing.TB, dir string) *script.Host {
 	t.Helper()
 	h, err := script.New(script.Options{Dir: dir, Interpreters: interpreters(), Limits: script.Limits{Grace: 300 * time.Millisecond}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return h
 }
 
-// quick are the times of a runner in tests.
+// quick shortens the intervals of a runner.
 func quick(o Options) Options {
 	o.Alive, o.Look = 2*time.Second, 50*time.Millisecond
 	if o.Contexts == nil {
@@ -108,20 +85,7 @@ func (w *world) start(id uint32, scripts Scripts, o Options) (stop func()) {
 	w.t.Helper()
 	r, err := New(id, w.db, scripts, quick(o))
 	w.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			if err := <-done; err != nil {
-				w.t.Error(err)
-			}
-		})
-	}
-	w.t.Cleanup(stop)
-	return stop
+	return testkit.Run(w.t, r.Run)
 }
 
 // queue makes a job and puts it into its queue.
@@ -158,14 +122,10 @@ func (w *world) ended(id uint32) hero.Job {
 
 func (w *world) eventually(what string, met func() bool) {
 	w.t.Helper()
-	for until := time.Now().Add(15 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(until) {
-			w.t.Fatalf("never: %s", what)
-		}
-	}
+	testkit.Until(w.t, 20*time.Second, what, met)
 }
 
-// list is a list's keys, newest first.
+// list returns a list's keys, newest first.
 func (w *world) list(name string) []string {
 	w.t.Helper()
 	c, err := w.db.Client(tenant)
@@ -175,7 +135,7 @@ func (w *world) list(name string) []string {
 	return keys
 }
 
-// told are the messages in msg_out, oldest first.
+// told returns the messages in msg_out, oldest first.
 func (w *world) told() []hero.Message {
 	w.t.Helper()
 	var out []hero.Message
@@ -189,7 +149,7 @@ func (w *world) told() []hero.Message {
 	return out
 }
 
-// idle fails where a key is left in a list that ought to be empty.
+// idle waits until the queues and the processing lists are empty.
 func (w *world) idle(runners ...uint32) {
 	w.t.Helper()
 	for _, kind := range []string{"python", "bash"} {
@@ -414,7 +374,8 @@ func TestAStopBeforeTheStart(t *testing.T) {
 	w.idle(20)
 }
 
-// Who ends a job while it runs has ended it: the script goes, its result too.
+// If another program ends a running job, its end counts: the script is stopped, and its
+// result dropped.
 func TestAnEndFromElsewhereStays(t *testing.T) {
 	w := newWorld(t)
 	ran := make(chan struct{}, 1)
@@ -545,7 +506,7 @@ func TestDrain(t *testing.T) {
 	if j := w.job(1); j.Status != hero.JobFinished || j.Result["output"] != "done\n" {
 		t.Errorf("%+v", j)
 	}
-	// The one that was interrupted waits again, and the run does not count.
+	// The interrupted job is queued again, and its run does not count.
 	if w.status(2) != hero.JobDispatched || fmt.Sprint(w.list("queue:python")) != "[job:12:2]" || len(w.list(taken("python", 20))) != 0 {
 		t.Errorf("%s, queue %v", w.status(2), w.list("queue:python"))
 	}
@@ -565,7 +526,8 @@ func (w *world) lives(id uint32) bool {
 	return n == 1
 }
 
-// What Redis cannot run for the moment, such as a machine without processes, stays.
+// A job that the host cannot start now stays in its list, such as on a machine without free
+// processes.
 func TestAScriptThatCannotBeginWaits(t *testing.T) {
 	w := newWorld(t)
 	tries := 0
@@ -637,7 +599,7 @@ func TestBadOptions(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var db *redisdb.DB
 			if tt.want != "needs a Redis" {
-				db = openDB(t, "127.0.0.1:1")
+				db = redisdbtest.Open(t, redisdb.Options{Addr: "127.0.0.1:1"})
 			}
 			if _, err := New(tt.id, db, tt.scripts, tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Error(err)
@@ -650,8 +612,8 @@ type noTypes struct{ stubScripts }
 
 func (noTypes) Types() []string { return nil }
 
-// The first flow of a new context waited for the runner's next look at all contexts.
-// This one has none within the test.
+// The first flow of a new context waited for the next look for contexts. This runner makes
+// no such look during the test.
 func TestTheFirstJobOfANewContextDoesNotWaitForALook(t *testing.T) {
 	w := newWorld(t)
 	r, err := New(20, w.db, newScripts(t, t.TempDir()), Options{Look: time.Minute, Drain: time.Second})
@@ -663,7 +625,7 @@ func TestTheFirstJobOfANewContextDoesNotWaitForALook(t *testing.T) {
 		cancel()
 		w.must(<-done)
 	})
-	for in := uint32(8); in < 10; in++ { // one after the other: the second is created while it serves
+	for in := uint32(8); in < 10; in++ { // the second is created while the runner serves
 		w.must(w.db.PutContext(t.Context(), hero.Context{ID: in, Admins: []uint32{actor}}))
 		w.must(w.db.PutRunner(t.Context(), in, hero.Runner{ID: 20, Local: true}))
 		j := hero.Job{ID: 1, CallerID: actor, ContextID: in, Script: "print(1)", ScriptType: hero.ScriptPython, Status: hero.JobDispatched}

@@ -77,17 +77,17 @@ func (l *contextLoop) inherit(ctx context.Context, kind, from string, died uint3
 		l.lost(ctx, w, from)
 		return nil
 	}
-	l.Log.Info("job of a runner that died before it began is queued again", zap.String("job", key), zap.Uint32("died", died))
+	l.Log.Info("a dead runner had not begun the job: it is queued again", zap.String("job", key), zap.Uint32("died", died))
 	return l.DB.Return(ctx, l.Context, from, w.ScriptType.Queue(), key)
 }
 
-// releaseEvery is the number of looks between two looks at the jobs that wait for others.
+// releaseEvery is the number of looks for each look at the waiting jobs.
 const releaseEvery = 2
 
 // release queues the waiting jobs that may run, until ctx ends. When a job ends here it
 // looks at once.
 func (l *contextLoop) release(ctx context.Context) {
-	releasing := logthrottle.New(l.Log, "look at the jobs that wait")
+	releasing := logthrottle.New(l.Log, "release waiting jobs")
 	for from := int64(0); ctx.Err() == nil; {
 		next, waiting, err := l.DB.Release(ctx, l.Context, from)
 		if ctx.Err() == nil {
@@ -116,7 +116,7 @@ func (l *contextLoop) measure(ctx context.Context) error {
 		}
 		l.r.metrics.waiting(l.Context, name, n)
 		if n > 0 && !slices.Contains(here, name) {
-			l.Log.Error("jobs wait that no interpreter is here for: start a runner that has one",
+			l.Log.Error("no interpreter is here for waiting jobs: start a runner that has one",
 				zap.String("queue", kind.Queue()), zap.Int64("jobs", n), zap.Strings("here", here))
 		}
 	}

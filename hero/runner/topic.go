@@ -32,7 +32,7 @@ type topic struct {
 	rpc     *jsonrpc.Server
 	secrets access.SecretHashes[struct{}]
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	work    context.Context
 	open    bool
 	jobs    map[remoteID]*remote

@@ -17,9 +17,10 @@ import (
 	"edda/hero/mycelium"
 	"edda/hero/mycelium/standin"
 	"edda/hero/script"
+	"edda/internal/testkit"
 )
 
-// air is a network of two nodes: the runner's, and that of who sends jobs.
+// air is a network of two nodes: the runner's and the caller's.
 type air struct {
 	t      *testing.T
 	caller *mycelium.Hub
@@ -35,9 +36,7 @@ func newAir(t *testing.T) *air {
 	hub := func(name string) (*mycelium.Hub, *standin.Node) {
 		node := bus.Node(name)
 		rpc, err := node.RPC()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		server := httptest.NewServer(rpc)
 		t.Cleanup(server.Close)
 		return mycelium.NewHub(mycelium.NewRPC(server.URL), mycelium.Options{}), node
@@ -55,38 +54,14 @@ func (a *air) run(scripts Scripts, o Options) (stop func()) {
 	a.t.Helper()
 	o.Hub = a.hub
 	r, err := New(20, nil, scripts, quick(o))
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	hubs, endHubs := context.WithCancel(context.Background())
-	ctx, cancel := context.WithCancel(context.Background())
-	var all, runner sync.WaitGroup
+	testkit.Must(a.t, err)
 	for _, h := range []*mycelium.Hub{a.hub, a.caller} {
-		all.Go(func() {
-			if err := h.Run(hubs); err != nil {
-				a.t.Error(err)
-			}
-		})
+		testkit.Run(a.t, h.Run)
 	}
-	runner.Go(func() {
-		if err := r.Run(ctx); err != nil {
-			a.t.Error(err)
-		}
-	})
+	stop = testkit.Run(a.t, r.Run)
 	isOpen := func() bool { r.topic.mu.Lock(); defer r.topic.mu.Unlock(); return r.topic.open }
-	for until := time.Now().Add(15 * time.Second); !isOpen(); time.Sleep(time.Millisecond) { // before it refuses as busy
-		if time.Now().After(until) {
-			a.t.Error("the runner never takes jobs from its topic")
-			break
-		}
-	}
-	a.t.Cleanup(func() {
-		cancel()
-		runner.Wait()
-		endHubs()
-		all.Wait()
-	})
-	return func() { cancel(); runner.Wait() }
+	testkit.Until(a.t, 15*time.Second, "the runner takes jobs from its topic", isOpen) // before that it answers busy
+	return stop
 }
 
 // call calls a method of the runner.
@@ -96,13 +71,9 @@ func (a *air) call(method, params string, result any) error {
 	defer cancel()
 	id := fmt.Sprint(method, "-", time.Now().UnixNano())
 	request, err := jsonrpc.Request(id, method, json.RawMessage(params))
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	testkit.Must(a.t, err)
 	reply, err := a.caller.Call(ctx, a.runner, "runner20", request, id, mycelium.CallOptions{})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	testkit.Must(a.t, err)
 	return jsonrpc.ReadResponse(reply, id, result)
 }
 
@@ -265,8 +236,8 @@ func TestATopicDrains(t *testing.T) {
 	}
 }
 
-// Two jobs for one place: the one that waits is not begun in time, and its own timeout
-// would have been long enough.
+// Two jobs compete for one worker. The second is not begun within its queue timeout, though
+// its own timeout would suffice.
 func TestAJobOfTheTopicThatWaitsTooLongIsNotBegun(t *testing.T) {
 	a := newAir(t)
 	a.run(newScripts(t, t.TempDir()), Options{Concurrency: 1})
@@ -280,7 +251,7 @@ func TestAJobOfTheTopicThatWaitsTooLongIsNotBegun(t *testing.T) {
 		if time.Now().After(until) {
 			t.Fatal("the first job was not begun")
 		}
-		_ = a.call("job.status", `{"job_id": "1"}`, &state) // it may not be there yet
+		_ = a.call("job.status", `{"job_id": "1"}`, &state) // the job may be unknown yet
 	}
 	var second json.RawMessage
 	if err := a.call("job.run", "["+jobJSON(2, "print('second')", `, "queue_timeout": 1`)+"]", &second); err != nil || string(second) != `{"error":"queue_timeout: not begun within 1s"}` {
@@ -291,8 +262,8 @@ func TestAJobOfTheTopicThatWaitsTooLongIsNotBegun(t *testing.T) {
 	}
 }
 
-// Retries are runs after the first, made by the runner; who sends a job knows by "runs" that it
-// need not make them itself.
+// The runner makes the retries, the runs after the first. Its answer has "runs", so the
+// caller makes none.
 func TestAJobOfTheTopicThatFailsIsRunAgainByItsRetries(t *testing.T) {
 	a := newAir(t)
 	a.run(newScripts(t, t.TempDir()), Options{})
@@ -328,7 +299,7 @@ func TestAJobOfTheTopicThatFailsIsRunAgainByItsRetries(t *testing.T) {
 			if runs, _ := os.ReadFile(file); len(runs) != test.runs {
 				t.Errorf("%d runs, want %d", len(runs), test.runs)
 			}
-			got = nil // sent again, it is answered and not run
+			got = nil // sent again: answered, not run
 			if err := a.call("job.run", job, &got); err != nil || string(got) != test.want {
 				t.Errorf("again: %s, %v, want %s", got, err, test.want)
 			}
@@ -339,7 +310,7 @@ func TestAJobOfTheTopicThatFailsIsRunAgainByItsRetries(t *testing.T) {
 	}
 }
 
-// A stop ends the runs that are to come as well.
+// A stop prevents the remaining retries, too.
 func TestAJobOfTheTopicThatIsStoppedIsNotRunAgain(t *testing.T) {
 	a := newAir(t)
 	a.run(newScripts(t, t.TempDir()), Options{})

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroups is where each run gets a cgroup of its own, in which the kernel counts
-// all memory that its processes ask for: their own, files in memory, and what
-// the kernel keeps for them. It is below the cgroup that this process is in.
+// cgroups makes a cgroup for each run, below the cgroup of this process. In it the kernel
+// counts all memory of the run's processes: their own, files in memory, and the kernel's
+// memory for them.
 type cgroups struct {
 	dir     string
 	unified bool // version 2
@@ -29,17 +28,24 @@ const (
 	cgroupControllers = "cgroup.controllers"
 	cgroupSubtree     = "cgroup.subtree_control"
 	memoryController  = "memory"
-	// ownCgroup is where this process goes, where only empty cgroups may have children
-	// with limits.
+	// ownCgroup is the child that this process moves to, because in version 2 only a cgroup
+	// without processes may have children with limits.
 	ownCgroup = "edda-main"
 )
 
-// errNoCgroup says that there is no cgroup of memory that we may write.
 var errNoCgroup = errors.New("no cgroup of memory that this process may write")
 
-// findCgroups finds the place and tries it.
+// findCgroups finds the memory cgroup of this process, and tries to make a child.
 func findCgroups() (*cgroups, error) {
-	g, err := ownMemoryCgroup()
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoCgroup, err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoCgroup, err)
+	}
+	g, err := readCgroups(string(own), string(mounts))
 	if err != nil {
 		return nil, err
 	}
@@ -58,28 +64,15 @@ func findCgroups() (*cgroups, error) {
 	return g, tried.remove()
 }
 
-// ownMemoryCgroup is the cgroup of this process in the hierarchy that memory is
-// counted in.
-func ownMemoryCgroup() (*cgroups, error) {
-	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoCgroup, err)
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoCgroup, err)
-	}
-	return readCgroups(string(own), string(mounts))
-}
-
-// readCgroups reads /proc/self/cgroup and /proc/self/mountinfo.
+// readCgroups finds the cgroup of this process in the hierarchy that counts memory, from
+// /proc/self/cgroup and /proc/self/mountinfo.
 func readCgroups(own, mounts string) (*cgroups, error) {
 	unified, path, found := false, "", false
 	for line := range strings.Lines(own) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		switch {
 		case len(f) != 3:
-		case slices.Contains(strings.Split(f[1], ","), memoryController): // version 1 goes first: it has the controller then
+		case slices.Contains(strings.Split(f[1], ","), memoryController): // version 1 has the controller, even beside version 2
 			unified, path, found = false, f[2], true
 		case f[0] == "0" && f[1] == "" && !found:
 			unified, path, found = true, f[2], true
@@ -100,16 +93,16 @@ func readCgroups(own, mounts string) (*cgroups, error) {
 		}
 		below, ok := strings.CutPrefix(path, strings.TrimSuffix(at[3], "/"))
 		if !ok {
-			continue // this mount shows another part
+			continue // this mount shows another part of the hierarchy
 		}
 		return &cgroups{dir: filepath.Join(at[4], below), unified: unified}, nil
 	}
 	return nil, fmt.Errorf("%w: it is mounted nowhere", errNoCgroup)
 }
 
-// delegate makes sure that children of the cgroup have limits of memory. The
-// kernel allows that only where no process is in the cgroup itself: one that is
-// there alone goes into a child.
+// delegate gives the children of the cgroup limits of memory. The kernel allows that only
+// while the cgroup itself has no process, so this process, if it is alone there, moves into
+// a child.
 func (g *cgroups) delegate() error {
 	if has, err := g.lists(cgroupSubtree); err != nil || has {
 		return err
@@ -143,7 +136,7 @@ func write(dir, file, text string) error {
 	return os.WriteFile(filepath.Join(dir, file), []byte(text), 0)
 }
 
-// cgroup is that of one run.
+// cgroup is the cgroup of one run.
 type cgroup struct {
 	unified bool
 	dir     string
@@ -153,7 +146,7 @@ func (g *cgroups) of(m mark) *cgroup {
 	return &cgroup{unified: g.unified, dir: filepath.Join(g.dir, "edda-"+strconv.FormatUint(uint64(m), 10))}
 }
 
-// open makes the cgroup of a run, whose processes hold no more than wall bytes.
+// open creates the cgroup of a run and limits its memory to wall bytes.
 func (g *cgroups) open(m mark, wall int64) (*cgroup, error) {
 	c := g.of(m)
 	if err := os.Mkdir(c.dir, 0o755); err != nil {
@@ -161,7 +154,7 @@ func (g *cgroups) open(m mark, wall int64) (*cgroup, error) {
 	}
 	limit, swap := "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"
 	most := strconv.FormatInt(wall, 10)
-	swapped := most // version 1 counts memory and swap together there
+	swapped := most // version 1 counts memory and swap together
 	if g.unified {
 		limit, swap, swapped = "memory.max", "memory.swap.max", "0"
 	}
@@ -178,7 +171,7 @@ func (g *cgroups) open(m mark, wall int64) (*cgroup, error) {
 	return c, nil
 }
 
-// add puts a process in; what it forks is in there, too.
+// add moves a process into the cgroup, which its later children inherit.
 func (c *cgroup) add(pid int) error {
 	if err := write(c.dir, cgroupProcs, strconv.Itoa(pid)); err != nil {
 		return fmt.Errorf("put process into its cgroup: %w", err)
@@ -186,8 +179,7 @@ func (c *cgroup) add(pid int) error {
 	return nil
 }
 
-// held is how many bytes the processes hold of their own, and how many in files
-// in memory, whether a process has them open or not.
+// held returns the bytes of anonymous memory, and of files in memory, open or not.
 func (c *cgroup) held() (anonymous, shared int64, err error) {
 	raw, err := os.ReadFile(filepath.Join(c.dir, "memory.stat"))
 	if err != nil {
@@ -197,32 +189,23 @@ func (c *cgroup) held() (anonymous, shared int64, err error) {
 	if c.unified {
 		own, files = "anon", "shmem"
 	}
-	return c.value(raw, own), c.value(raw, files), nil
+	return valueOf(raw, own), valueOf(raw, files), nil
 }
 
-func (c *cgroup) value(raw []byte, name string) int64 {
-	for line := range bytes.Lines(raw) {
-		if f := bytes.Fields(line); len(f) == 2 && string(f[0]) == name {
-			return number(f[1])
-		}
-	}
-	return 0
-}
-
-// killed tells whether the kernel ended a process because the cgroup was full.
+// killed reports whether the kernel killed a process because the cgroup was full.
 func (c *cgroup) killed() bool {
 	file := "memory.oom_control"
 	if c.unified {
 		file = "memory.events"
 	}
 	raw, err := os.ReadFile(filepath.Join(c.dir, file))
-	return err == nil && c.value(raw, "oom_kill") > 0
+	return err == nil && valueOf(raw, "oom_kill") > 0
 }
 
-// removeWithin is how long the kernel may take to forget processes that ended.
+// removeWithin bounds the wait until the kernel has removed ended processes from a cgroup.
 const removeWithin = 5 * time.Second
 
-// remove removes the cgroup, which nothing may be left in.
+// remove removes the cgroup. Its processes must have ended.
 func (c *cgroup) remove() error {
 	var err error
 	for until := time.Now().Add(removeWithin); time.Now().Before(until); time.Sleep(killPause) {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is the folder of scripts that belong to no context.
+// nobody is the folder of scripts without a context.
 const nobody = "none"
 
 func (h *Host) contextFolder(context string) string {
@@ -23,8 +23,8 @@ func (h *Host) contextFolder(context string) string {
 	return filepath.Join(h.options.Dir, "contexts", context)
 }
 
-// prepare makes the host's folder. One in a place where everybody may write must
-// be ours alone.
+// prepare creates the host's folder. It must belong to this user and be no link, because
+// its parent may be writable for everybody.
 func prepare(dir string) error {
 	for _, d := range []string{dir, filepath.Join(dir, "contexts"), filepath.Join(dir, "claims")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -47,8 +47,8 @@ func prepare(dir string) error {
 	return nil
 }
 
-// claim is the note of a run that is under way: a process that died left it behind,
-// for Sweep. It is locked as long as the runner lives.
+// claim is the file that records a run while it is under way. It is locked as long as the
+// runner lives; Sweep clears the claims of dead runners.
 type claim struct {
 	Mark   mark   `json:"mark"`
 	Folder string `json:"folder"`
@@ -57,7 +57,7 @@ type claim struct {
 	f    *os.File
 }
 
-// claim makes a run's temporary folder, and the note of it first.
+// claim writes the claim of a run, and then creates its temporary folder.
 func (h *Host) claim(context string) (*claim, error) {
 	f, err := os.CreateTemp(filepath.Join(h.options.Dir, "claims"), "run-")
 	if err != nil {
@@ -84,7 +84,7 @@ func (h *Host) claim(context string) (*claim, error) {
 
 func (c *claim) name() string { return filepath.Base(c.path) }
 
-// release removes the folder, and then the note.
+// release removes the temporary folder, and then the claim.
 func (c *claim) release() error {
 	if err := removeAll(c.Folder); err != nil {
 		return errors.Join(fmt.Errorf("remove temporary folder: %w", err), c.f.Close())
@@ -96,7 +96,7 @@ func (c *claim) release() error {
 	return errors.Join(err, c.f.Close())
 }
 
-// removeAll also removes folders that a script has locked itself out of.
+// removeAll removes a folder, even where a script has taken away its own rights.
 func removeAll(folder string) error {
 	if err := os.RemoveAll(folder); err == nil {
 		return nil
@@ -110,9 +110,9 @@ func removeAll(folder string) error {
 	return os.RemoveAll(folder)
 }
 
-// Sweep ends what runners that died left running, and removes their temporary
-// folders. It leaves alone what belongs to one that lives, this one too. Call it
-// before the first Run, and whenever. It tells how many runs it cleared away.
+// Sweep ends the processes of dead runners and removes their temporary folders. It does not
+// touch the runs of live runners, this one included. Call it before the first Run, and at
+// any later time. It returns the number of runs that it cleared.
 func (h *Host) Sweep() (int, error) {
 	dir := filepath.Join(h.options.Dir, "claims")
 	entries, err := os.ReadDir(dir)
@@ -149,10 +149,10 @@ func (h *Host) sweepOne(path string) (bool, error) {
 		return false, errors.Join(dropOld(path), f.Close())
 	}
 	if _, err := os.Lstat(path); err != nil {
-		return false, f.Close() // released a moment ago
+		return false, f.Close() // its runner has just released it
 	}
 	if !strings.HasPrefix(left.Folder, filepath.Join(h.options.Dir, "contexts")+"/") || left.Mark < leastMark {
-		return false, errors.Join(errors.New("it is no note of ours"), f.Close())
+		return false, errors.Join(errors.New("the file is no claim of a run"), f.Close())
 	}
 	if err := left.Mark.kill(0); err != nil {
 		return false, errors.Join(err, f.Close())
@@ -165,8 +165,8 @@ func (h *Host) sweepOne(path string) (bool, error) {
 	return true, left.release()
 }
 
-// emptyFor is how old a note without a word in it must be to belong to a runner
-// that died as it made it: such a run has no folder and no process.
+// emptyFor is the age from which an unreadable claim belongs to a runner that died while it
+// wrote the claim. Such a run has no folder and no process.
 const emptyFor = time.Minute
 
 func dropOld(path string) error {

@@ -116,12 +116,12 @@ const (
 	maxName = 120
 )
 
-// logPath is where the lines of an id go.
+// logPath returns the path of an id's log.
 func (h *Host) logPath(context, id string) string {
 	return filepath.Join(h.contextFolder(context), "logs", logName(id)+logSuffix)
 }
 
-// logName makes an id a file's name.
+// logName turns an id into the name of a file.
 func logName(id string) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
@@ -135,8 +135,8 @@ func logName(id string) string {
 	return name[:min(len(name), maxName)]
 }
 
-// Log is the end of what the runs of an id wrote: at most that many bytes, from
-// the beginning of a line. An id that never ran here has none.
+// Log returns the end of an id's log: at most that many bytes, from the beginning of a
+// line. It is empty for an id that never ran here.
 func (h *Host) Log(context, id string, most int64) (string, error) {
 	if context != "" && !contextName.MatchString(context) {
 		return "", fmt.Errorf("%.40q cannot be a context's folder", context)
@@ -150,18 +150,14 @@ func (h *Host) Log(context, id string, most int64) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return lastLines(older+newer, most), nil
-}
-
-func lastLines(text string, most int64) string {
-	if int64(len(text)) <= most {
-		return text
+	text := older + newer
+	if int64(len(text)) > most {
+		_, text, _ = strings.Cut(text[int64(len(text))-most:], "\n")
 	}
-	_, text, _ = strings.Cut(text[int64(len(text))-most:], "\n")
-	return text
+	return text, nil
 }
 
-// tail is the end of a file, or nothing where there is none.
+// tail reads the end of a file; empty where there is no file.
 func tail(path string, most int64) (string, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -183,11 +179,10 @@ func tail(path string, most int64) (string, error) {
 	return string(b), nil
 }
 
-// keepLogsEvery is how often the age of all logs is looked at.
+// keepLogsEvery is the interval between two checks of the age of all logs.
 const keepLogsEvery = 10 * time.Minute
 
-// KeepLogs removes what is too old or too much of the logs, now and at times, until ctx
-// ends.
+// KeepLogs prunes the logs of every context, now and every ten minutes, until ctx ends.
 func (h *Host) KeepLogs(ctx context.Context) error {
 	tick := time.NewTicker(keepLogsEvery)
 	defer tick.Stop()
@@ -203,7 +198,6 @@ func (h *Host) KeepLogs(ctx context.Context) error {
 	}
 }
 
-// pruneAll looks at the logs of every context.
 func (h *Host) pruneAll(now time.Time) error {
 	folders, err := filepath.Glob(filepath.Join(h.options.Dir, "contexts", "*", "logs"))
 	for _, folder := range folders {
@@ -212,7 +206,7 @@ func (h *Host) pruneAll(now time.Time) error {
 	return err
 }
 
-// prune removes what is too old or too much of a folder of logs, and says so.
+// prune removes logs of a folder by age and number, and logs that it did.
 func (h *Host) prune(folder string, now time.Time) error {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -232,14 +226,4 @@ func (h *Host) prune(folder string, now time.Time) error {
 		h.options.Log.Info("old logs of scripts removed", zap.String("folder", folder), zap.Int("files", len(removed)), zap.String("oldest", removed[0]))
 	}
 	return err
-}
-
-// crowded tells whether a folder has more logs than it may keep.
-func (h *Host) crowded(folder string) (bool, error) {
-	most := h.options.Limits.LogFiles
-	if most <= 0 {
-		return false, nil
-	}
-	entries, err := os.ReadDir(folder)
-	return len(entries) > most, err
 }

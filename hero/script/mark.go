@@ -14,11 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mark tells the processes of one run from all others. It is a value of the
-// resource limit RLIMIT_RTTIME, which means nothing to a process that is not
-// scheduled in real time, and which every process inherits from its parent:
-// through exec, setsid, a second fork, and an emptied environment. A mark is at
-// least a few hundred years in its unit, microseconds.
+// mark identifies the processes of one run. It is a value of the resource limit
+// RLIMIT_RTTIME, which has no effect on a process without real-time scheduling. Every
+// process inherits it from its parent, through exec, setsid, a second fork, and an emptied
+// environment. As a limit, in microseconds, a mark is at least a few hundred years.
 type mark uint64
 
 const (
@@ -26,10 +25,9 @@ const (
 	mostMark  = 1 << 62
 )
 
-// newMark is one that no other run has.
 func newMark() mark { return leastMark + mark(rand.Uint64N(mostMark-leastMark)) }
 
-// put marks a process. What it forks afterwards is marked too.
+// put marks a process. Its later children inherit the mark.
 func (m mark) put(pid int) error {
 	limit := unix.Rlimit{Cur: uint64(m), Max: uint64(m)}
 	if err := unix.Prlimit(pid, unix.RLIMIT_RTTIME, &limit, nil); err != nil {
@@ -42,20 +40,19 @@ func (m mark) on(pid int) bool {
 	var limit unix.Rlimit
 	err := unix.Prlimit(pid, unix.RLIMIT_RTTIME, nil, &limit)
 	if errors.Is(err, unix.EPERM) && os.Geteuid() == 0 {
-		return m.reads(pid) // another user's, in a container that took the right from root
+		return m.reads(pid) // another user's process, in a container that took the right from root
 	}
 	return err == nil && limit.Max == uint64(m)
 }
 
-// reads looks for the mark where everybody may, slowly.
+// reads looks for the mark in /proc, which needs no right and is slow.
 func (m mark) reads(pid int) bool {
 	limits, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
 	return err == nil && bytes.Contains(limits, []byte(" "+strconv.FormatUint(uint64(m), 10)+" "))
 }
 
-// processes are the marked ones that live. Of those that have ended and that are
-// our own children, only we can make the kernel forget them: it does so, except
-// for the leader, which belongs to its parent.
+// processes lists the live processes with the mark. It reaps children of this process that
+// have ended, except for the leader, which run.run reaps.
 func (m mark) processes(leader int) []proc {
 	var live []proc
 	for _, pid := range pids() {
@@ -73,15 +70,15 @@ func (m mark) processes(leader int) []proc {
 	return live
 }
 
-// pids are all processes that there are, the newest first: they are the ones that
-// may have gone on as another when they are looked at.
+// pids lists all processes, the newest first, because those may fork and end before they
+// are looked at.
 func pids() []int {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil
 	}
 	defer dir.Close()
-	names, _ := dir.Readdirnames(-1) // what it read before an error is of use too
+	names, _ := dir.Readdirnames(-1) // the names before an error are of use
 	out := make([]int, 0, len(names))
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
@@ -92,8 +89,8 @@ func pids() []int {
 	return out
 }
 
-// signal sends one to a process if it still is the marked one: a process id may
-// belong to another process a moment later; the target of a descriptor does not change.
+// signal sends a signal to a process that has the mark. It uses a descriptor, because the
+// process id may belong to another process a moment later.
 func (m mark) signal(pid int, sig unix.Signal) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -105,14 +102,14 @@ func (m mark) signal(pid int, sig unix.Signal) {
 	}
 }
 
-// signalAll sends a signal to every marked process, and tells how many there were.
+// signalAll sends a signal to every marked process, and returns their number.
 func (m mark) signalAll(leader int, sig unix.Signal) int {
 	live := m.processes(leader)
 	for _, p := range live {
 		m.signal(p.pid, sig)
 		if sig == unix.SIGKILL && p.group > 1 && p.group != unix.Getpgrp() {
-			// Its group is the run's, too, whose number is taken while it lives; in one
-			// stroke, which a process that forks and ends all the time cannot dodge.
+			// The group is the run's as long as p lives. One call reaches all of it, even a
+			// process that forks and ends all the time.
 			_ = unix.Kill(-p.group, sig)
 		}
 	}
@@ -120,17 +117,17 @@ func (m mark) signalAll(leader int, sig unix.Signal) int {
 }
 
 const (
-	killWithin = 10 * time.Second     // a process in the middle of disk I/O dies only after it
+	killWithin = 10 * time.Second     // a process in disk I/O dies only after it
 	killPause  = 2 * time.Millisecond // between two rounds of killing
-	// emptyLooks is how many looks in a row must find nothing where other programs
-	// start processes all the time; else one is enough.
+	// emptyLooks is the number of consecutive looks without a process that end the search
+	// while other programs start processes all the time. Otherwise one look is enough.
 	emptyLooks = 10
 )
 
 var errUnkillable = errors.New("processes of the run do not end")
 
-// kill ends every marked process. One that forks while it is looked for is found
-// in the next round: what is killed forks no more.
+// kill ends every marked process. The next round finds the children of a process that
+// forked during this one.
 func (m mark) kill(leader int) error {
 	for until := time.Now().Add(killWithin); time.Now().Before(until); time.Sleep(killPause) {
 		for empty := 1; ; empty++ {
@@ -139,14 +136,14 @@ func (m mark) kill(leader int) error {
 				break
 			}
 			if empty == emptyLooks || before != "" && before == newest() {
-				return nil // nothing was born meanwhile that could have been missed
+				return nil // no process was created meanwhile, so none was missed
 			}
 		}
 	}
 	return errUnkillable
 }
 
-// newest is the number of the process or thread that was made last on this machine.
+// newest returns the id of the process or thread that this machine created last.
 func newest() string {
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -156,24 +153,24 @@ func newest() string {
 	return string(f[len(f)-1])
 }
 
-// proc is what the kernel counts of a process.
+// proc holds the kernel's counts of a process.
 type proc struct {
 	pid, parent int
 	group       int
 	dead        bool // ended, not yet waited for
 	cpu         time.Duration
 	resident    int64 // bytes of its own
-	mapped      int64 // bytes that it sees of files in memory
+	mapped      int64 // bytes of files in memory that it has touched
 }
 
-const clockTick = 10 * time.Millisecond // what /proc counts processor time in, on every platform of Go
+const clockTick = 10 * time.Millisecond // /proc's unit of processor time, on every platform of Go
 
 // Positions in /proc/<pid>/stat after the name in brackets.
 const (
 	statState   = 0
 	statParent  = 1
 	statGroup   = 2
-	statUser    = 11 // and system, and both of the children that it waited for
+	statUser    = 11 // then system, and both of the children that it waited for
 	statThreads = 17
 )
 
@@ -198,16 +195,19 @@ func readProc(pid int) (proc, bool) {
 			p.resident = (number(f[1]) - number(f[2])) * int64(os.Getpagesize())
 		}
 	}
-	p.mapped = p.kibibytes("status", "RssShmem:") << 10
+	p.mapped, _ = p.kibibytes("status", "RssShmem:") // 0 for a process that has ended
 	return p, true
 }
 
-// kibibytes is the value of a name in a file of /proc that has a line for each.
-func (p proc) kibibytes(file, name string) int64 {
+// kibibytes reads the bytes of a name in a file of /proc that counts in KiB.
+func (p proc) kibibytes(file, name string) (bytes int64, err error) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/" + file)
-	if err != nil {
-		return 0
-	}
+	return valueOf(raw, name) << 10, err
+}
+
+// valueOf reads the number of a name from the kernel's lines of names and numbers; 0 where
+// the name is missing.
+func valueOf(raw []byte, name string) int64 {
 	for line := range bytes.Lines(raw) {
 		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == name {
 			return number(f[1])
@@ -221,26 +221,18 @@ func number(b []byte) int64 {
 	return n
 }
 
-// What proportional is asked for: all, and what is in no file.
+// The counts of proportional: all memory, and memory that is in no file.
 const (
 	wholePss = "Pss:"
 	ownPss   = "Pss_Anon:"
 )
 
-// proportional is the memory of a process in which a page that several share
-// counts once among them. It is slow to ask for, and exact.
+// proportional returns the memory of a process, with its share of each page that several
+// processes share. It is exact and slow.
 func (p proc) proportional(which string) int64 {
-	rollup, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/smaps_rollup")
-	switch {
-	case errors.Is(err, syscall.ESRCH), errors.Is(err, os.ErrNotExist):
-		return 0 // it has ended since it was seen, and its memory is gone
-	case err != nil:
+	memory, err := p.kibibytes("smaps_rollup", which)
+	if err != nil && !errors.Is(err, syscall.ESRCH) && !errors.Is(err, os.ErrNotExist) { // not a process that has ended
 		return p.resident + p.mapped
 	}
-	for line := range bytes.Lines(rollup) {
-		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == which {
-			return number(f[1]) << 10
-		}
-	}
-	return 0 // it is ending
+	return memory
 }

@@ -12,11 +12,11 @@ import (
 	"edda/hero"
 )
 
-// minSecret is the shortest value that is masked: replacing every "1" would leave
-// nothing to read.
+// minSecret is the length of the shortest value that is masked. A mask of every "1" would
+// make a log unreadable.
 const minSecret = 4
 
-// mask replaces the values of secret variables, and what encodings make of them.
+// mask replaces the values of secret variables, in their usual encodings too.
 type mask struct {
 	replace *strings.Replacer
 	longest int
@@ -41,8 +41,7 @@ func newMask(s Script, patterns []string) mask {
 	return m
 }
 
-// spellings of a value: itself, each line of one that has several, and how JSON,
-// URLs and base64 write it.
+// spellings lists a value, each of its lines, and its encodings in JSON, URLs and base64.
 func spellings(value string) []string {
 	out := []string{value, strings.TrimSpace(value), url.QueryEscape(value), base64.StdEncoding.EncodeToString([]byte(value))}
 	for line := range strings.SplitSeq(value, "\n") {
@@ -51,7 +50,7 @@ func spellings(value string) []string {
 	return append(out, inJSON(value, true), inJSON(value, false), inASCII(inJSON(value, false)))
 }
 
-// inJSON is the value as it stands between the quotes of a JSON string.
+// inJSON encodes the value as a JSON string, without the quotes.
 func inJSON(value string, html bool) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -62,7 +61,7 @@ func inJSON(value string, html bool) string {
 	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
 }
 
-// inASCII writes what is not ASCII as Python's JSON does.
+// inASCII escapes all characters outside of ASCII, as Python's JSON does.
 func inASCII(s string) string {
 	var b strings.Builder
 	for _, unit := range utf16.Encode([]rune(s)) {
@@ -75,12 +74,12 @@ func inASCII(s string) string {
 	return b.String()
 }
 
-// text masks what is whole, and makes it valid UTF-8.
+// text masks a complete text, and makes it valid UTF-8.
 func (m mask) text(s string) string {
 	return strings.ToValidUTF8(m.replace.Replace(s), "\uFFFD")
 }
 
-// cut masks what was cut off at its end, where half a secret may be left.
+// cut masks a text that was cut off. It drops the end, which may be half a secret.
 func (m mask) cut(s string) string {
 	s = m.replace.Replace(s)
 	return strings.ToValidUTF8(s[:max(0, len(s)-max(0, m.longest-1))], "\uFFFD")

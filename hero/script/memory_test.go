@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
 	"golang.org/x/sys/unix"
 )
 
-// ways are scripts that would hold 400 MiB; each has step(), which holds 8 more.
+// ways are scripts that would hold 400 MiB. Each defines step(), which holds 8 MiB more.
 var ways = map[string]string{
 	"of its own": "held = []\ndef step(): held.append(bytearray(os.urandom(8)) * (1 << 20))",
 	"memfd":      "def step():\n    fd = os.memfd_create('x'); held.append(fd); os.write(fd, b'x' * (8 << 20))",
@@ -83,7 +85,7 @@ except OSError as e: why = type(e).__name__ + ": " + str(e.strerror)
 time.sleep(3 if len(held) > 8 else 0)
 print(json.dumps({"held": len(held) * 8, "why": why}))`
 
-// bothModes are the host as this machine lets it be, and without cgroups.
+// bothModes returns the host as it is, and a copy without cgroups.
 func bothModes(h *Host) map[string]*Host {
 	return map[string]*Host{"as this machine has it": h, "without cgroups": {options: h.options}}
 }
@@ -189,25 +191,19 @@ func TestCgroupsAreFoundAsTheKernelShowsThem(t *testing.T) {
 func TestRunsLeaveNoCgroupBehind(t *testing.T) {
 	h := newHost(t, nil)
 	if h.cgroups == nil {
-		return // nothing to leave: TestASandboxHoldsNoMoreMemoryThanItMay has what holds then
+		return // without cgroups there is nothing to leave
 	}
-	// One of its own, since other tests run at the same time.
+	// A host with its own cgroup, because other tests run at the same time.
 	own := &cgroups{dir: filepath.Join(h.cgroups.dir, fmt.Sprintf("test-%d", newMark())), unified: h.cgroups.unified}
-	if err := os.Mkdir(own.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Mkdir(own.dir, 0o755))
 	defer func() { _ = (&cgroup{dir: own.dir}).remove() }()
 	if own.unified {
-		if err := write(own.dir, cgroupSubtree, "+memory"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, write(own.dir, cgroupSubtree, "+memory"))
 	}
 	h.cgroups = own
 	left := func() []string {
 		dirs, err := filepath.Glob(filepath.Join(h.cgroups.dir, "edda-*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return dirs
 	}
 	if out := runPython(t, h, Script{Source: "import os; print([l for l in open('/proc/self/cgroup') if 'test-' in l] != [])"}); out.Output != "True\n" {
@@ -216,60 +212,40 @@ func TestRunsLeaveNoCgroupBehind(t *testing.T) {
 	if now := left(); len(now) > 0 {
 		t.Errorf("a run left %v", now)
 	}
-	// What a host left that died is cleared away by the next.
+	// The next host clears the cgroup of a dead one.
 	c, err := h.claim("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if _, err := h.cgroups.open(c.Mark, noWall); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.f.Close())
 	if n, err := h.Sweep(); n != 1 || err != nil || len(left()) > 0 {
 		t.Errorf("swept %d, %v: %v", n, err, left())
 	}
 }
 
 func TestACgroupOfTheSecondVersion(t *testing.T) {
-	dir := t.TempDir() // a picture of one: this kernel's memory may be in the first version
+	dir := t.TempDir() // plain files, because this kernel may count memory in version 1
 	for name, text := range map[string]string{cgroupControllers: "cpuset cpu io memory pids\n", cgroupSubtree: "\n", cgroupProcs: fmt.Sprintf("%d\n", os.Getpid())} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	g := &cgroups{dir: dir, unified: true}
-	if err := os.Mkdir(filepath.Join(dir, ownCgroup), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, ownCgroup, cgroupProcs), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.delegate(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Mkdir(filepath.Join(dir, ownCgroup), 0o755))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, ownCgroup, cgroupProcs), nil, 0o644))
+	testkit.Must(t, g.delegate())
 	for path, want := range map[string]string{filepath.Join(ownCgroup, cgroupProcs): "0", cgroupSubtree: "+memory"} {
 		if got, err := os.ReadFile(filepath.Join(dir, path)); err != nil || strings.TrimSpace(string(got)) != want {
 			t.Errorf("%s: %q %v", path, got, err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, cgroupSubtree), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, cgroupProcs), []byte("1\n2\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, cgroupSubtree), nil, 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, cgroupProcs), []byte("1\n2\n"), 0o644))
 	if err := g.delegate(); err == nil || !strings.Contains(err.Error(), "other processes") {
 		t.Errorf("where others are: %v", err)
 	}
 	c := &cgroup{unified: true, dir: dir}
-	if err := os.WriteFile(filepath.Join(dir, "memory.stat"), []byte("anon 4096\nfile 100\nshmem 8192\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "memory.events"), []byte("low 0\noom 1\noom_kill 1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "memory.stat"), []byte("anon 4096\nfile 100\nshmem 8192\n"), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "memory.events"), []byte("low 0\noom 1\noom_kill 1\n"), 0o644))
 	if own, files, err := c.held(); own != 4096 || files != 8192 || err != nil || !c.killed() {
 		t.Errorf("%d %d %v", own, files, err)
 	}
@@ -301,7 +277,7 @@ func TestAProgramOfAnotherArchitectureFindsNoWayAround(t *testing.T) {
 	if !rooted(t) {
 		return
 	}
-	// x32's memfd_create: the same kernel, by a number that a filter of numbers does not know.
+	// memfd_create has another number in the x32 ABI.
 	out := runPython(t, newSandbox(t, nil), Script{Source: fmt.Sprintf(`
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LogBounds are how much is kept of the logs of jobs. A zero means the default of the package that
-// keeps them, a negative one no bound.
+// LogBounds bounds the logs of jobs. Zero means the default of the package that keeps the
+// logs; a negative value means no bound.
 type LogBounds struct {
-	Size      int64         // bytes of a log before it is rotated
-	Rotations int           // older parts beside each log: .1 is the newest of them
-	Files     int           // files of a folder, rotated ones too; the oldest go first
-	Age       time.Duration // since a file was last written
+	Size      int64         // bytes of a log before rotation
+	Rotations int           // rotated parts of each log; .1 is the newest
+	Files     int           // files of a folder, rotated parts included; the oldest are removed first
+	Age       time.Duration // since the last write of a file
 }
 
-// MaxRotations bounds the older parts of a log: each is renamed at a rotation.
+// MaxRotations bounds the rotated parts of a log, because a rotation renames each.
 const MaxRotations = 100
 
 // Check refuses bounds that make no sense.
@@ -35,7 +35,7 @@ func (b LogBounds) Check() error {
 	return nil
 }
 
-// Rotate makes the log of that name its first older part, and each part the next one.
+// Rotate renames the log to its first part, and each part to the next one.
 func (b LogBounds) Rotate(root *os.Root, name string) error {
 	if b.Rotations <= 0 {
 		return root.Remove(name)
@@ -48,7 +48,7 @@ func (b LogBounds) Rotate(root *os.Root, name string) error {
 	return nil
 }
 
-// PartOf names the n-th older part of a log; 0 is the log.
+// PartOf names the n-th rotated part of a log; part 0 is the log.
 func PartOf(name string, n int) string {
 	if n == 0 {
 		return name
@@ -56,9 +56,8 @@ func PartOf(name string, n int) string {
 	return name + "." + strconv.Itoa(n)
 }
 
-// Prune removes those of the files that were last written too long ago, and then the
-// oldest of more than there may be. One that is being written stays, and so does what is
-// no plain file. It tells what it removed.
+// Prune removes the files that exceed the age, and the oldest files that exceed the number.
+// It keeps open logs and everything that is not a regular file. It returns the removed names.
 func (b LogBounds) Prune(root *os.Root, names []string, now time.Time) (removed []string, err error) {
 	type aged struct {
 		name string
@@ -80,7 +79,7 @@ func (b LogBounds) Prune(root *os.Root, names []string, now time.Time) (removed 
 	slices.SortFunc(all, func(a, b aged) int { return a.at.Compare(b.at) })
 	many := 0
 	if b.Files > 0 && len(all) > b.Files {
-		many = len(all) - b.Files + b.Files/10 // and a tenth more, so that not every new log looks again
+		many = len(all) - b.Files + b.Files/10 // a tenth more, so that not every new log prunes again
 	}
 	for i, old := range all {
 		if i >= many && !over(now.Sub(old.at), b.Age) {
@@ -97,7 +96,7 @@ func (b LogBounds) Prune(root *os.Root, names []string, now time.Time) (removed 
 	return removed, nil
 }
 
-// removeUnused removes a log unless a run writes it.
+// removeUnused removes a log unless a run has it open.
 func removeUnused(root *os.Root, name string) (bool, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

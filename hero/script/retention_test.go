@@ -10,29 +10,25 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// written makes a file that was last written so long ago.
+// written creates a file that was last written that long ago.
 func written(t *testing.T, folder, name string, ago time.Duration) {
 	t.Helper()
 	path := filepath.Join(folder, name)
-	if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(path, []byte(name), 0o600))
 	at := time.Now().Add(-ago)
-	if err := os.Chtimes(path, at, at); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Chtimes(path, at, at))
 }
 
 func namesIn(t *testing.T, folder string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var out []string
 	for _, e := range entries {
 		out = append(out, e.Name())
@@ -61,9 +57,7 @@ func TestLogsOfJobsAreKeptForEver(t *testing.T) {
 				names = append(names, file)
 			}
 			root, err := os.OpenRoot(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer root.Close()
 			removed, err := c.bounds.Prune(root, append(names, "never.log"), time.Now())
 			if err != nil || fmt.Sprint(removed) != c.gone {
@@ -76,40 +70,28 @@ func TestLogsOfJobsAreKeptForEver(t *testing.T) {
 	}
 }
 
-// A log that is written stays, however old; what is no plain file stays, too.
+// An open log stays, however old. Everything that is not a regular file stays, too.
 func TestALogThatIsWrittenIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	written(t, dir, "open.log", 90*time.Hour)
 	written(t, dir, "target", 90*time.Hour)
-	if err := os.Symlink("target", filepath.Join(dir, "link.log")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "folder.log"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Symlink("target", filepath.Join(dir, "link.log")))
+	testkit.Must(t, os.Mkdir(filepath.Join(dir, "folder.log"), 0o700))
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer root.Close()
 	f, err := openFile(root, "open.log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	prune := func() []string {
 		t.Helper()
 		removed, err := LogBounds{Age: time.Hour}.Prune(root, []string{"open.log", "link.log", "folder.log"}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return removed
 	}
 	if removed := prune(); len(removed) > 0 {
 		t.Errorf("removed %v", removed)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, f.Close())
 	if removed := prune(); fmt.Sprint(removed) != "[open.log]" {
 		t.Errorf("removed %v", removed)
 	}
@@ -118,7 +100,7 @@ func TestALogThatIsWrittenIsRemoved(t *testing.T) {
 	}
 }
 
-// A flood goes through as many parts as are kept, and no more.
+// A flood of lines leaves as many rotated parts as are kept, and no more.
 func TestALogHasMoreOlderPartsThanAreKept(t *testing.T) {
 	t.Parallel()
 	for parts, want := range map[int]string{3: "[job_x.log job_x.log.1 job_x.log.2 job_x.log.3]", -1: "[job_x.log]"} {
@@ -136,14 +118,12 @@ func TestALogHasMoreOlderPartsThanAreKept(t *testing.T) {
 	}
 }
 
-// The age holds in contexts where nothing runs any more, and a person sees it in the log.
+// KeepLogs removes old logs of contexts without runs, and logs that it did.
 func TestLogsOfAContextWhereNothingRunsAreKeptForEver(t *testing.T) {
 	core, said := observer.New(zap.InfoLevel)
 	h := newHost(t, func(o *Options) { o.Log, o.Limits.LogAge = zap.New(core), time.Hour })
 	folder := filepath.Join(h.contextFolder("7"), "logs")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.MkdirAll(folder, 0o700))
 	written(t, folder, "old.log", 2*time.Hour)
 	written(t, folder, "young.log", time.Minute)
 	ctx, cancel := context.WithCancel(t.Context())

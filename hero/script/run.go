@@ -25,9 +25,9 @@ type run struct {
 	claim       *claim
 	mark        mark
 	folder      string
-	log         *RotatedLog
-	room        *sandboxed // of a sandboxed run
-	cgroup      *cgroup    // nil where there is none
+	log         *RotatedLog // nil after a write that failed
+	room        *sandboxed  // nil without a sandbox
+	cgroup      *cgroup     // nil where the host has no cgroups
 	record      record
 
 	cmd    *exec.Cmd
@@ -36,12 +36,12 @@ type run struct {
 	stderr stream
 	lines  sync.Mutex // held by line
 	once   sync.Once
-	why    verdict       // why it is being ended; the first wins
+	why    verdict       // the first reason to end the run
 	full   chan struct{} // closed when an output exceeds its limit
 	fill   sync.Once
 }
 
-// begin makes everything that a run needs before its process starts.
+// begin creates everything that a run needs before its process starts.
 func (h *Host) begin(s Script, interpreter []string) (*run, error) {
 	c, err := h.claim(s.Context)
 	if err != nil {
@@ -72,12 +72,14 @@ func (r *run) openLog() error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("folder of logs: %w", err)
 	}
-	crowded, err := r.host.crowded(folder)
-	if crowded {
-		err = r.host.prune(folder, time.Now())
-	}
-	if err != nil {
-		return fmt.Errorf("folder of logs: %w", err)
+	if most := r.host.options.Limits.LogFiles; most > 0 {
+		entries, err := os.ReadDir(folder)
+		if len(entries) > most {
+			err = r.host.prune(folder, time.Now())
+		}
+		if err != nil {
+			return fmt.Errorf("folder of logs: %w", err)
+		}
 	}
 	root, err := os.OpenRoot(folder)
 	if err == nil {
@@ -127,10 +129,10 @@ func (r *run) close(out RunResult, failed error) error {
 	return errors.Join(err, r.claim.release())
 }
 
-// whole runs the process on a thread of its own. The kernel kills the process when the
+// onThread runs the process on a thread of its own. The kernel kills the process when the
 // thread that started it ends (Pdeathsig), which must be when the runner dies. The thread
 // of a sandbox stays in its namespaces, and ends with the goroutine.
-func (r *run) whole(ctx context.Context) (out RunResult, err error) {
+func (r *run) onThread(ctx context.Context) (out RunResult, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -183,11 +185,11 @@ func (r *run) run(ctx context.Context) (RunResult, error) {
 	return r.verdict(failed), nil
 }
 
-// drainWithin bounds the reading of the pipes after the last process of a run has ended:
-// what they hold is there already.
+// drainWithin bounds the reading of the pipes after the last process of a run has ended,
+// when they already hold all output.
 const drainWithin = 2 * time.Second
 
-// pipes are a script's three streams, [0] to read from and [1] to write to.
+// pipes are the script's three streams, each with its reading end [0] and writing end [1].
 type pipes struct {
 	stdin, stdout, stderr [2]*os.File
 }
@@ -206,7 +208,7 @@ func newPipes() (*pipes, error) {
 	return p, nil
 }
 
-// Close of a nil file is harmless, and nothing was written yet.
+// Closing a nil file is harmless, and nothing was written yet.
 func (p *pipes) closeChild() { _, _, _ = p.stdin[0].Close(), p.stdout[1].Close(), p.stderr[1].Close() }
 func (p *pipes) closeOurs()  { _, _, _ = p.stdin[1].Close(), p.stdout[0].Close(), p.stderr[0].Close() }
 
@@ -318,7 +320,7 @@ func (r *run) guard(ctx context.Context, exited <-chan struct{}) {
 func (r *run) ask(v verdict, exited <-chan struct{}) {
 	r.blame(v)
 	r.mark.signalAll(r.pid, unix.SIGTERM)
-	if !r.mark.on(r.pid) { // it took the mark off
+	if !r.mark.on(r.pid) { // the script changed its mark
 		_ = unix.Kill(-r.pid, unix.SIGTERM)
 	}
 	until := time.Now().Add(max(0, r.host.options.Limits.Grace))
@@ -344,7 +346,7 @@ func (r *run) endAll() {
 	if r.room != nil {
 		r.room.end()
 	}
-	_ = unix.Kill(-r.pid, unix.SIGKILL) // even where it took the mark off; it is not reaped yet
+	_ = unix.Kill(-r.pid, unix.SIGKILL) // reaches a script that changed its mark; it is not reaped yet
 	if err := r.mark.kill(r.pid); err != nil {
 		r.host.options.Log.Error("processes of a script did not end", zap.String("id", r.script.ID), zap.Int("pid", r.pid), zap.Error(err))
 	}
@@ -383,7 +385,7 @@ func (r *run) judge(failed error) verdict {
 	case status.Signaled() && status.Signal() == syscall.SIGXCPU, over(exit.SystemTime()+exit.UserTime(), l.CPU):
 		return tooMuchCPU(l)
 	case over(peak(exit), l.Memory), r.cgroup != nil && r.cgroup.killed():
-		return tooMuchMemory(l) // the kernel gave it no more, sooner than it was looked at
+		return tooMuchMemory(l) // the kernel refused more before guard looked
 	case status.Signaled():
 		return verdict{"signal " + unix.SignalName(status.Signal()), r.stderr.last()}
 	}
@@ -401,7 +403,7 @@ func peak(exit *exec.ExitError) int64 {
 	return its.Maxrss << 10
 }
 
-// ended drops the exit status of a process that was killed here.
+// ended drops the exit status of a process that the caller killed.
 func ended(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

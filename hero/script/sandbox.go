@@ -15,14 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sandbox is how far runs are shut off. It needs a runner that root started:
-// each run is another user, in mount, process, network, IPC and host name
-// namespaces of its own. It sees no network, not even loopback, and no process
-// but its own. Every file system is read-only to it, and gives it no rights; /tmp, its
-// only place to write to, is in memory and holds Limits.Disk at most. The kernel
-// ends all that is in it at once. It does not hide files that everybody may read.
+// Sandbox isolates runs. The runner must be root. Each run is another user, in mount,
+// process, network, IPC and host name namespaces of its own: it has no network, not even
+// loopback, and sees only its own processes. File systems are read-only and grant no
+// rights, except /tmp, which is in memory and holds at most Limits.Disk. The kernel ends
+// all processes of a run at once. The sandbox does not hide files that everybody may read.
 type Sandbox struct {
-	UID, GID uint32 // who runs the scripts (65534, nobody)
+	UID, GID uint32 // the user and group of the scripts (65534, nobody)
 }
 
 const (
@@ -40,16 +39,16 @@ func (s *Sandbox) validate() {
 	}
 }
 
-// confine makes the process the other user. When we die, it ends with the room's
-// first process: its own parent is out of sight, which Pdeathsig takes for dead.
+// confine starts the process as the sandbox's user. It has no Pdeathsig, which takes a
+// parent outside of the namespace for dead: it ends with the namespace's first process.
 func (s *Sandbox) confine(cmd *exec.Cmd) {
 	cmd.Dir = sandboxHome
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: s.UID, Gid: s.GID}}
 }
 
-// own makes the other user the real one of the calling thread, and of no other:
-// the kernel lets only the owner of a process limit it, unless the caller has the
-// right to do so for all. The thread keeps its rights otherwise.
+// own sets the real user of the calling thread only: the kernel lets only the owner of a
+// process limit it, unless the caller has that right for all processes. The thread keeps
+// its other rights.
 func (s *Sandbox) own() error {
 	const keep = ^uintptr(0)
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(s.GID), keep, keep); errno != 0 {
@@ -61,14 +60,14 @@ func (s *Sandbox) own() error {
 	return nil
 }
 
-// sandboxed is the namespaces of one run. They last as long as their first process.
+// sandboxed holds the namespaces of one run. They last as long as their first process.
 type sandboxed struct {
 	first *exec.Cmd
-	stay  io.Closer // the first process ends when this is closed, or with us
-	tmp   *os.File  // its /tmp
+	stay  io.Closer // the first process ends when this is closed, or with this process
+	tmp   *os.File  // the run's /tmp
 }
 
-// used is how many bytes of memory its /tmp takes.
+// used returns the bytes of memory that /tmp takes.
 func (r *sandboxed) used() int64 {
 	var stat unix.Statfs_t
 	if r.tmp == nil || unix.Fstatfs(int(r.tmp.Fd()), &stat) != nil {
@@ -77,8 +76,8 @@ func (r *sandboxed) used() int64 {
 	return int64(stat.Blocks-stat.Bfree) * stat.Bsize
 }
 
-// enter puts the calling thread into namespaces of its own, for good. What it
-// starts from then on is in there.
+// enter moves the calling thread into new namespaces, for good. Processes that it starts
+// later are in them.
 func (s *Sandbox) enter(l Limits, counted bool) (*sandboxed, error) {
 	f, err := sandboxFilter(counted)
 	if err != nil {
@@ -100,7 +99,7 @@ func (s *Sandbox) enter(l Limits, counted bool) (*sandboxed, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.tmp, err = os.Open(sandboxHome); err != nil { // this thread sees the room's
+	if r.tmp, err = os.Open(sandboxHome); err != nil { // as this thread sees it
 		r.close()
 		return nil, fmt.Errorf("open %s: %w", sandboxHome, err)
 	}
@@ -126,17 +125,16 @@ func (s *Sandbox) mounts(l Limits) error {
 	return nil
 }
 
-// firstProcess shows the others in /proc and stays. A process cannot do this
-// from outside: /proc shows the namespace of the process that mounted it.
+// firstProcess mounts /proc and stays. It must mount, because /proc shows the namespace of
+// the process that mounted it.
 const firstProcess = "mount -t proc proc /proc && echo ready && exec cat >/dev/null"
 
-// open starts the first process. The others' ends do not matter to it, and it
-// cannot be ended by them.
+// open starts the first process. The other processes of the run cannot end it.
 func open() (*sandboxed, error) {
 	cmd := exec.Command("/bin/sh", "-c", firstProcess)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL} // and the end of stay, where that has no effect
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL} // the end of stay serves where that has no effect
 	stay, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -158,32 +156,32 @@ func open() (*sandboxed, error) {
 	return r, nil
 }
 
-// end has the kernel kill everything that is in there.
+// end has the kernel kill every process in the namespaces.
 func (r *sandboxed) end() {
 	_ = r.stay.Close()
 	_ = r.first.Process.Kill()
 }
 
-// close ends everything and returns when nothing is left. The first process is
-// the last to go: it waits until all others have been waited for, by us, too.
+// close ends every process and returns when all have ended. The first process is the last:
+// the kernel keeps it until all others are reaped, by this process too.
 func (r *sandboxed) close() {
 	r.end()
-	_ = r.first.Wait() // how it ends does not matter
+	_ = r.first.Wait() // it was killed
 	if r.tmp != nil {
-		_ = r.tmp.Close() // it was only looked at
+		_ = r.tmp.Close() // open for reading only
 	}
 }
 
 const sandboxAdvice = "start the runner as root with the rights to make namespaces (in a container: --cap-add SYS_ADMIN), or do without the sandbox"
 
-// trySandbox tells at the start whether runs can be shut off, and whether the
-// other user may execute the interpreters.
+// trySandbox checks at the start that the sandbox works here, and that its user may
+// execute the interpreters.
 func (h *Host) trySandbox() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("sandbox: this is user %d: %s", os.Geteuid(), sandboxAdvice)
 	}
-	// Go looks once whether the kernel can start processes as it likes, by
-	// starting one: it must not be the first of a namespace.
+	// Once in a process, Go starts a child to test pidfd support. That child must not be the
+	// first process of a namespace, so the test is made here.
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Release()
 	}
@@ -199,7 +197,7 @@ func (h *Host) trySandbox() error {
 }
 
 func (h *Host) tryRoom() error {
-	var programs []string // as they are called outside: /tmp is another one inside
+	var programs []string // resolved outside of the sandbox, which has another /tmp
 	for _, line := range h.options.Interpreters {
 		program, err := filepath.EvalSymlinks(line[0])
 		if err != nil {

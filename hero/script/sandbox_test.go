@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"edda/internal/testkit"
 )
 
-// python is one that everybody may execute.
+// python is an interpreter that every user may execute.
 const python = "/usr/bin/python3"
 
 func newSandbox(t *testing.T, change func(*Options)) *Host {
@@ -25,15 +27,15 @@ func newSandbox(t *testing.T, change func(*Options)) *Host {
 	})
 }
 
-// sandboxUser is who nobody else is while the test runs.
+// sandboxUser derives a user id for the test that no other test has.
 func sandboxUser(t *testing.T) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(t.Name()))
 	return 62000 + h.Sum32()%1000
 }
 
-// rooted tells whether this test may make namespaces. Whoever may not gets an
-// error at the start, which is what the test looks at then.
+// rooted reports whether this process is root, and so may make namespaces. For any other
+// user it checks that New refuses a sandbox.
 func rooted(t *testing.T) bool {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -45,18 +47,14 @@ func rooted(t *testing.T) bool {
 	return false
 }
 
-func TestSandboxIsShut(t *testing.T) {
+func TestASandboxedScriptReachesNothingOutside(t *testing.T) {
 	if !rooted(t) {
 		return
 	}
 	h := newSandbox(t, func(o *Options) { o.Limits.Disk = 8 << 20 })
 	open := filepath.Join(t.TempDir(), "open")
-	if err := os.WriteFile(open, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(open, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(open, nil, 0o600))
+	testkit.Must(t, os.Chmod(open, 0o666))
 	out := runPython(t, h, Script{Env: map[string]string{"OPEN": open, "RUNNER": fmt.Sprint(os.Getpid())}, Source: `
 import json, os, socket, resource
 def tried(f):
@@ -79,7 +77,7 @@ print(json.dumps({"uid": os.getuid(), "groups": os.getgroups(), "cwd": os.getcwd
 		"etc": "OSError", "shm": "OSError", "var": "OSError", "open": "FileNotFoundError",
 		"shadow": "PermissionError", "kill": "ProcessLookupError", "processes": "2", "interfaces": `["lo"]`,
 		"network": "OSError", "fill": "OSError", "null": "did it: 1", "new rights": "1"}
-	// A folder that the other user cannot even enter is as good as read-only.
+	// A folder that the sandbox's user may not enter counts as read-only.
 	for name := range want {
 		if out.Result[name] == "PermissionError" && want[name] == "OSError" {
 			out.Result[name] = "OSError"
@@ -90,7 +88,7 @@ print(json.dumps({"uid": os.getuid(), "groups": os.getgroups(), "cwd": os.getcwd
 	}
 }
 
-func TestSandboxEndsWhole(t *testing.T) {
+func TestASandboxedRunEndsWithAllItsProcesses(t *testing.T) {
 	if !rooted(t) {
 		return
 	}
@@ -103,7 +101,7 @@ func TestSandboxEndsWhole(t *testing.T) {
 		{"exit", "import sys; sys.exit(3)", "exit 3", 0},
 		{"timeout", "import time; time.sleep(60)", Timeout, 200 * time.Millisecond},
 		{"signal", "import os, signal; os.kill(os.getpid(), 11)", "signal SIGSEGV", 0},
-		// It would take the mark off, leaves the session, and keeps stdout open.
+		// It tries to change its mark, leaves the session, and keeps stdout open.
 		{"hides", `
 import os, resource, signal, time
 if os.fork() == 0:
@@ -138,15 +136,13 @@ func ownedBy(pid int, uid uint32) bool {
 	return err == nil && strings.Contains(string(status), fmt.Sprintf("\nUid:\t%d\t", uid))
 }
 
-func TestSandboxTellsAtTheStart(t *testing.T) {
+func TestNewChecksThatTheSandboxUserMayExecuteTheInterpreters(t *testing.T) {
 	if !rooted(t) {
 		return
 	}
 	dir := t.TempDir()
 	private := filepath.Join(dir, "private")
-	if err := os.WriteFile(private, []byte("#!/bin/sh\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(private, []byte("#!/bin/sh\n"), 0o700))
 	_, err := New(Options{Dir: dir, Sandbox: &Sandbox{}, Interpreters: map[string][]string{"x": {private}}})
 	if err == nil || !strings.Contains(err.Error(), "user 65534 may not execute "+private) {
 		t.Error(err)

@@ -12,16 +12,15 @@ import (
 	"time"
 )
 
-// ErrNoInterpreter says that this host runs no scripts of the type. Another may.
+// ErrNoInterpreter reports that this host runs no scripts of the type. Another host may.
 var ErrNoInterpreter = errors.New("no interpreter")
 
-// ErrStopped is the cause to cancel a run's context with when a client asked for
-// it. A run whose context ends otherwise was interrupted: it says nothing about
-// the script.
+// ErrStopped is the cause with which the caller cancels a run's context on behalf of a
+// client. With any other cause the run is Interrupted, which says nothing about the script.
 var ErrStopped = errors.New("stopped")
 
-// Reasons why a run was not well. Others are "exit <code>", "signal <NAME>" and
-// "refused", for a script that was not begun.
+// Reasons of a failed run. Further ones are "exit <code>" and "signal <NAME>". Refused is
+// the reason of a script that was not started.
 const (
 	Timeout       = "timeout"
 	Stopped       = "stopped"
@@ -35,40 +34,40 @@ const (
 	Refused       = "refused"
 )
 
-// Script is one to run.
+// Script is a script to run.
 type Script struct {
-	// ID names its log; runs of one id go to the same.
+	// ID names the log. Runs with the same ID append to the same log.
 	ID     string
-	Type   string // which interpreter
+	Type   string // selects the interpreter
 	Source string
 	Env    map[string]string
 	Secret []string // names of further variables whose values are masked
-	// Context is the folder of its logs and temporary files: letters, digits,
-	// '.', '_' and '-'.
+	// Context names the folder of logs and temporary files: letters, digits, '.', '_'
+	// and '-'.
 	Context string
-	Timeout time.Duration // 0 means the host's
-	Who     string        // asked for it, for the audit record
-	// Logs, where set, is called with every line that the script writes, as it is
-	// written, with "stdout" or "stderr", masked and valid UTF-8, without its end.
-	// It is never called concurrently, and the script waits for it.
+	Timeout time.Duration // 0 means Limits.Timeout
+	Who     string        // the caller, for the audit log
+	// Logs, where set, is called with each line as the script writes it: the stream
+	// ("stdout" or "stderr"), and the line without its end, masked and valid UTF-8. It is
+	// never called concurrently, and blocks the script.
 	Logs func(stream, line string)
 }
 
-// RunResult is what became of a run.
+// RunResult is the outcome of a run.
 type RunResult struct {
 	OK     bool
-	Reason string // why not: one of the constants, or exit and signal
-	Detail string // more about it, for people: the last line of stderr, or the limit
-	Code   int    // exit code; -1 where a signal ended it or it was not begun
+	Reason string // of a failure: one of the constants, "exit <code>" or "signal <NAME>"
+	Detail string // for people: the last line of stderr, or the limit
+	Code   int    // exit code; -1 after a signal, or for a script that was not started
 	Output string // stdout: masked, valid UTF-8
-	// Result is what to record: the object on the last line of stdout, else stdout
-	// itself under "output"; where it was not well, with an "error".
+	// Result has the values of the JSON object on the last line of stdout, else stdout
+	// under "output". After a failure it has an "error" as well.
 	Result map[string]string
 	Took   time.Duration
 	Hash   string // SHA-256 of the source, hexadecimal
 }
 
-// Why is the reason with its detail, or nothing.
+// Why returns the reason with its detail; empty for a run that succeeded.
 func (o RunResult) Why() string {
 	if o.Detail == "" {
 		return o.Reason
@@ -83,13 +82,13 @@ var (
 	contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 )
 
-// hash is the script's name in the audit record.
+// hash returns the SHA-256 that identifies the script in the audit log.
 func (s Script) hash() string {
 	sum := sha256.Sum256([]byte(s.Source))
 	return hex.EncodeToString(sum[:])
 }
 
-// refused tells what is wrong with a script, before anything is begun.
+// refused returns the reason why no host would run the script; empty where there is none.
 func (s Script) refused(l Limits) string {
 	switch {
 	case !typeName.MatchString(s.Type):
@@ -108,8 +107,8 @@ func (s Script) refused(l Limits) string {
 	return s.badEnvironment()
 }
 
-// badEnvironment names the first variable that no process can be given. It never
-// shows a value.
+// badEnvironment names the first variable that the kernel would refuse. It never shows a
+// value.
 func (s Script) badEnvironment() string {
 	if len(s.Env) > maxVariables {
 		return fmt.Sprintf("%d variables, more than %d", len(s.Env), maxVariables)
@@ -132,10 +131,9 @@ func (s Script) badEnvironment() string {
 	return ""
 }
 
-// minimalPath is where interpreters look for programs.
 const minimalPath = "/usr/local/bin:/usr/bin:/bin"
 
-// environment is the job's, on top of what no program does without.
+// environment returns the job's variables, on top of PATH, HOME and TMPDIR.
 func (s Script) environment(folder string) []string {
 	all := map[string]string{"PATH": minimalPath, "HOME": folder, "TMPDIR": folder}
 	maps.Copy(all, s.Env)

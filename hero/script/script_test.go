@@ -15,11 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/testkit"
+
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// newHost is one with a folder of the test's own, that is empty again at its end.
+// newHost makes a host with a temporary folder. At the end of the test no claim and no
+// temporary folder of a run may be left in it.
 func newHost(t *testing.T, change func(*Options)) *Host {
 	t.Helper()
 	if !strings.Contains(t.Name(), "/") {
@@ -36,23 +39,20 @@ func newHost(t *testing.T, change func(*Options)) *Host {
 		change(&o)
 	}
 	h, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		for _, pattern := range []string{"claims/*", "contexts/*/runs/*"} {
 			if left, _ := filepath.Glob(filepath.Join(o.Dir, pattern)); len(left) > 0 {
 				t.Errorf("left behind: %v", left)
 			}
 		}
-		for _, entry := range said.All() { // a process that does not end is said here
+		for _, entry := range said.All() { // the host logs a process that does not end
 			t.Errorf("logged: %s %v", entry.Message, entry.ContextMap())
 		}
 	})
 	return h
 }
 
-// run runs a Python script, and looks that no process of it is left.
 func runPython(t *testing.T, h *Host, s Script) RunResult {
 	t.Helper()
 	if s.Type == "" {
@@ -62,9 +62,7 @@ func runPython(t *testing.T, h *Host, s Script) RunResult {
 		s.ID = "job:12:2001"
 	}
 	out, err := h.Run(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return out
 }
 
@@ -165,13 +163,11 @@ print(len(x))`})
 	}
 }
 
-// A process that its test looks for writes its number into a file first.
+// pidsIn reads the process ids that a script has written to a file.
 func pidsIn(t *testing.T, file string) []int {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var out []int
 	for word := range strings.FieldsSeq(string(b)) {
 		var pid int
@@ -188,8 +184,8 @@ func alive(pid int) bool {
 	return ok && !p.dead
 }
 
-// escape is Python that leaves a process behind: its own session, forked twice,
-// nothing in its environment, its standard streams as they were or closed.
+// escape is Python that leaves a process behind: forked twice, in a new session, with an
+// empty environment, its standard streams unchanged or closed.
 const escape = `
 import os, sys, time
 def leave(keep):
@@ -207,7 +203,7 @@ def leave(keep):
     with open(os.environ["PIDS"], "a") as f: f.write(pid + "\n")
 `
 
-// runUntil runs a script that is stopped when it writes the line "ready".
+// runUntil runs a script and stops it when it writes the line "ready".
 func runUntil(t *testing.T, h *Host, s Script) RunResult {
 	t.Helper()
 	ctx, stop := context.WithCancelCause(t.Context())
@@ -221,9 +217,7 @@ func runUntil(t *testing.T, h *Host, s Script) RunResult {
 		s.Type = "python"
 	}
 	out, err := h.Run(ctx, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return out
 }
 
@@ -274,9 +268,7 @@ time.sleep(60)`})
 		t.Fatalf("%+v", out)
 	}
 	before, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if slices.ContainsFunc(pidsIn(t, file), alive) {
 		t.Errorf("%s still lives", before)
 	}
@@ -317,7 +309,7 @@ time.sleep(60)`}
 	}
 }
 
-// A shell that ends at once must not take the grace from what it started.
+// Children keep the grace when their shell ends at once.
 func TestGraceIsForTheWholeGroup(t *testing.T) {
 	h := newHost(t, func(o *Options) { o.Limits.Grace = 20 * time.Second })
 	file := filepath.Join(t.TempDir(), "done")
@@ -337,7 +329,7 @@ exec sleep 60`})
 	}
 }
 
-// A script may take its mark off; its own process is ended all the same.
+// A script can change its mark. Its first process is ended all the same.
 func TestAScriptThatTakesItsMarkOff(t *testing.T) {
 	h := newHost(t, nil)
 	source := "import resource, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nresource.prlimit(0, 15, (1 << 40, 1 << 40))\nprint('ready', flush=True)\n"
@@ -447,9 +439,7 @@ func TestNoInterpreter(t *testing.T) {
 
 func TestBadOptions(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(t.TempDir(), link); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Symlink(t.TempDir(), link))
 	tests := []struct {
 		name string
 		o    Options
@@ -490,9 +480,7 @@ print("see", e["other"], file=sys.stderr)
 print(json.dumps({"p": e["DB_PASSWORD"], e["other"]: "k", "v": e["plain"]}))
 sys.exit(1)`})
 	log, err := h.Log("", "job:12:2001", 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for where, text := range map[string]string{"output": out.Output, "detail": out.Detail, "log": log, "lines": strings.Join(lines, "\n"), "result": fmt.Sprint(out.Result)} {
 		for _, secret := range []string{`p"ä`, `p\"`, "ss\"", "quite", "idden", "line-one", "line-two", "cXVpdGU", "%C3%A4"} {
 			if strings.Contains(text, secret) {
@@ -537,7 +525,7 @@ func TestLogsAreStreamed(t *testing.T) {
 	var lines []string
 	out := runPython(t, h, Script{Context: "7", Env: map[string]string{"GO": release}, Logs: func(stream, line string) {
 		lines = append(lines, stream+" "+line)
-		if line == "first" { // it is here while the script runs
+		if line == "first" { // it arrives while the script runs
 			if err := os.WriteFile(release, nil, 0o600); err != nil {
 				t.Error(err)
 			}
@@ -591,14 +579,10 @@ func audited(t *testing.T, h *Host) []record {
 	files, _ := filepath.Glob(filepath.Join(h.options.Dir, "audit-*.jsonl"))
 	for _, file := range files {
 		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		for line := range strings.Lines(string(b)) {
 			var r record
-			if err := json.Unmarshal([]byte(line), &r); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, json.Unmarshal([]byte(line), &r))
 			out = append(out, r)
 		}
 	}
@@ -621,9 +605,7 @@ func TestEveryRunIsAudited(t *testing.T) {
 
 func TestWithoutAnAuditNothingRuns(t *testing.T) {
 	h := newHost(t, nil)
-	if err := os.Mkdir(filepath.Join(h.options.Dir, time.Now().UTC().Format(auditFile)), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Mkdir(filepath.Join(h.options.Dir, time.Now().UTC().Format(auditFile)), 0o700))
 	file := filepath.Join(t.TempDir(), "ran")
 	_, err := h.Run(t.Context(), Script{ID: "x", Type: "python", Source: `import os; open(os.environ["F"], "w")`, Env: map[string]string{"F": file}})
 	if _, gone := os.Stat(file); err == nil || gone == nil {
@@ -646,7 +628,7 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 func TestAFolderThatLocksItselfIsRemoved(t *testing.T) {
-	h := newHost(t, nil) // looks at its end
+	h := newHost(t, nil) // its cleanup checks that the folder is empty
 	out := runPython(t, h, Script{Type: "bash", Source: "mkdir -p a/b; touch a/b/c; chmod 0 a/b a; chmod 0 ."})
 	if !out.OK {
 		t.Errorf("%+v", out)

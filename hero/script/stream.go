@@ -11,7 +11,7 @@ import (
 // maxLine bounds one line of a log, in bytes; a longer line is cut.
 const maxLine = 16 << 10
 
-// readSize is how much of a pipe is read at once: what a pipe holds.
+// readSize is the size of one read: the capacity of a pipe.
 const readSize = 64 << 10
 
 // stream reads one of a script's two outputs to its end.
@@ -20,7 +20,7 @@ type stream struct {
 	limit int
 	mask  mask
 	line  func(stream, line string)
-	full  func() // called when there is more than the limit
+	full  func() // called when the output exceeds the limit
 
 	kept      []byte
 	truncated bool

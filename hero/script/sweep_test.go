@@ -10,9 +10,11 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"edda/internal/testkit"
 )
 
-// asRunner makes this test program a runner of one script, to be killed.
+// asRunner makes the test binary a runner of one script, which the test kills.
 const asRunner = "EDDA_TEST_RUNNER_FOLDER"
 
 func TestMain(m *testing.M) {
@@ -26,21 +28,11 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil { // they wait for processes more than they compute
+	if err := flag.Set("test.parallel", "6"); err != nil { // the tests mostly wait for processes
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
-}
-
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, met func() bool) {
-	t.Helper()
-	for until := time.Now().Add(10 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 func TestProcessesOfAKilledRunnerAreSwept(t *testing.T) {
@@ -49,11 +41,9 @@ func TestProcessesOfAKilledRunnerAreSwept(t *testing.T) {
 	runner := exec.Command(os.Args[0])
 	runner.Env = append(os.Environ(), asRunner+"="+h.options.Dir, "PIDS="+file)
 	runner.Stderr = os.Stderr
-	if err := runner.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, runner.Start())
 	t.Cleanup(func() { _ = runner.Process.Kill(); _ = runner.Wait() })
-	eventually(t, "the script has left its processes", func() bool {
+	testkit.Until(t, 20*time.Second, "the script has left its processes", func() bool {
 		b, err := os.ReadFile(file + ".all")
 		return err == nil && len(b) > 0
 	})
@@ -61,11 +51,9 @@ func TestProcessesOfAKilledRunnerAreSwept(t *testing.T) {
 	if n, err := h.Sweep(); n != 0 || err != nil || !alive(leader[0]) || !alive(strays[0]) {
 		t.Fatalf("the run of a runner that lives: swept %d, %v", n, err)
 	}
-	if err := runner.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, runner.Process.Kill())
 	_ = runner.Wait()
-	eventually(t, "the interpreter ended with its runner", func() bool { return !alive(leader[0]) })
+	testkit.Until(t, 20*time.Second, "the interpreter ended with its runner", func() bool { return !alive(leader[0]) })
 	if len(strays) != 2 || !alive(strays[0]) || !alive(strays[1]) {
 		t.Fatalf("of %v some ended by themselves", strays)
 	}
@@ -80,7 +68,7 @@ func TestProcessesOfAKilledRunnerAreSwept(t *testing.T) {
 	}
 }
 
-func TestSweepOfNotesThatAreNone(t *testing.T) {
+func TestSweepOfClaimsThatCannotBeRead(t *testing.T) {
 	h := newHost(t, nil)
 	tests := []struct {
 		name, note string
@@ -96,13 +84,9 @@ func TestSweepOfNotesThatAreNone(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(h.options.Dir, "claims", "run-1")
-			if err := os.WriteFile(path, []byte(tt.note), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.WriteFile(path, []byte(tt.note), 0o600))
 			defer os.Remove(path)
-			if err := os.Chtimes(path, time.Time{}, time.Now().Add(-tt.age)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.Chtimes(path, time.Time{}, time.Now().Add(-tt.age)))
 			n, err := h.Sweep()
 			_, gone := os.Stat(path)
 			if n != 0 || (err != nil) != tt.wrong || (gone == nil) != tt.stays {

@@ -12,20 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel limits single processes; what they use together is looked at.
+// The kernel limits single processes. guard measures what they use together.
 const (
 	lookEvery = 50 * time.Millisecond
-	// maxEntries bounds the look at a temporary folder; one with more files than
-	// that exceeds its limit.
+	// maxEntries bounds the walk through a temporary folder. A folder with more files
+	// exceeds its limit.
 	maxEntries = 100_000
-	// slowEvery is how many looks go by between two at the folder, and at files.
+	// slowEvery is the number of looks for each look at the folder and at open files.
 	slowEvery = 10
 )
 
-// verdict is why a run has to end.
+// verdict is the reason to end a run.
 type verdict struct{ reason, detail string }
 
-// excess tells which limit the run's processes are over together, if any.
+// excess returns the limit that the run's processes exceed together, if any.
 func (r *run) excess(look int) (verdict, bool) {
 	live := r.mark.processes(r.pid)
 	l := r.host.options.Limits
@@ -37,7 +37,7 @@ func (r *run) excess(look int) (verdict, bool) {
 		memory += p.resident + p.mapped
 	}
 	if over(memory, l.Memory) {
-		memory = shared(live, wholePss) // forks count what they share each
+		memory = shared(live, wholePss) // resident counts a shared page once for each fork
 	}
 	switch {
 	case r.cgroup != nil:
@@ -62,7 +62,7 @@ func (r *run) excess(look int) (verdict, bool) {
 	return verdict{}, false
 }
 
-// counted is what the run holds by its cgroup, but for the files in its temporary
+// counted returns the bytes that the cgroup counts, without the files in the temporary
 // folder, which have a limit of their own.
 func (r *run) counted(l Limits) int64 {
 	own, files, err := r.cgroup.held()
@@ -78,27 +78,27 @@ func (r *run) counted(l Limits) int64 {
 	return own + files
 }
 
-// inMemory tells whether the files of a folder are.
+// inMemory reports whether the folder is on a file system in memory.
 func inMemory(folder string) bool {
 	var stat unix.Statfs_t
 	return unix.Statfs(folder, &stat) == nil && stat.Type == unix.TMPFS_MAGIC
 }
 
-// The kernel's names of files in memory that are in no file system: those of
-// memfd_create, and of mappings that processes share.
+// The kernel's names of files in memory that are in no file system: those of memfd_create,
+// and of shared anonymous mappings.
 const (
 	memfdName   = "/memfd:"
 	mappingName = "/dev/zero (deleted)"
 )
 
-// inNoFileSystem is what the processes hold in such files: those that they have
-// open, and those that they map, also where they see none of it. No other number
-// of theirs has it. It is for where no cgroup counts.
+// inNoFileSystem sums the bytes of such files that the processes have open or map, even
+// where they touched no page. No other count of a process includes them. It serves where
+// there is no cgroup.
 func inNoFileSystem(live []proc) int64 {
 	files := memoryFiles{}
 	for _, p := range live {
 		dir := filepath.Join("/proc", strconv.Itoa(p.pid))
-		entries, _ := os.ReadDir(filepath.Join(dir, "fd")) // one that has ended holds nothing
+		entries, _ := os.ReadDir(filepath.Join(dir, "fd")) // a process that has ended holds nothing
 		for _, e := range entries {
 			path := filepath.Join(dir, "fd", e.Name())
 			if name, err := os.Readlink(path); err == nil && strings.HasPrefix(name, memfdName) {
@@ -109,7 +109,7 @@ func inNoFileSystem(live []proc) int64 {
 		for line := range strings.Lines(string(maps)) {
 			if strings.Contains(line, memfdName) || strings.Contains(line, mappingName) {
 				at, _, _ := strings.Cut(line, " ")
-				files.add(filepath.Join(dir, "map_files", at)) // for root to see; mapped says what others see
+				files.add(filepath.Join(dir, "map_files", at)) // readable by root only; mapped serves for others
 			}
 		}
 	}
@@ -120,7 +120,7 @@ func inNoFileSystem(live []proc) int64 {
 	return sum
 }
 
-// memoryFiles are files with the bytes that each takes.
+// memoryFiles maps a file, by device and inode, to its size in bytes.
 type memoryFiles map[[2]uint64]int64
 
 func (m memoryFiles) add(path string) {
@@ -149,7 +149,7 @@ func shared(live []proc, which string) int64 {
 	return sum
 }
 
-// diskUse is how many bytes lie in a folder; what changes meanwhile may be missed.
+// diskUse sums the bytes of the files in a folder. It may miss concurrent changes.
 func diskUse(folder string) int64 {
 	var sum int64
 	entries := 0

@@ -10,25 +10,22 @@ import (
 	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/internal/httpserver"
+	"edda/internal/testkit"
 )
 
-// serveBounded serves the supervisor as its process does, with less patience.
+// serveBounded serves the supervisor as its process does, with shorter waits.
 func serveBounded(t *testing.T, o Options, d httpserver.Options) string {
 	t.Helper()
 	db := emptyDB(t)
 	runner(t, db, 1, "queue:python", func(hero.Job) (hero.JobStatus, map[string]string) {
-		<-time.After(3 * d.AnonymousWait) // the job outlasts the patience with callers who are not known
+		<-time.After(3 * d.AnonymousWait) // the job outlasts the wait for authentication
 		return hero.JobFinished, map[string]string{"output": "1"}
 	})
 	o.Admins, o.Runners = []string{"admin-secret"}, map[string]string{"python": "queue:python"}
 	s, err := New(db, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	at := httpserver.New("127.0.0.1:0", s, d)
-	if err := at.Listen(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, at.Listen())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- at.Run(ctx) }()
@@ -49,7 +46,7 @@ func TestAJobOutlastsThePatienceWithAnonymousCallers(t *testing.T) {
 			if o.Token != "" {
 				secret = ""
 			}
-			id := len(name) // another job each
+			id := len(name) // a different job each
 			job := fmt.Sprintf(`{%s"job":{"id":"%d","caller_id":"12","context_id":"1","payload":"print(1)","runner":"python","executor":"python","timeout":5,"env_vars":{},"created_at":"2025-08-29T10:29:32Z","updated_at":"2025-08-29T10:29:32Z"}}`, secret, id)
 			var answer Answer
 			if err := jsonrpc.NewClient("http://"+addr, o).Call(t.Context(), "job.run", raw(job), &answer); err != nil {
@@ -68,9 +65,7 @@ func TestSlowAnonymousClientsDoNotShutOutAuthenticatedOnes(t *testing.T) {
 	addr := serveBounded(t, Options{}, httpserver.Options{Connections: 40, Anonymous: 20})
 	for range 100 {
 		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10485760\r\n\r\n{\"jsonrpc\"")
 	}

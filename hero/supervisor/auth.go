@@ -53,8 +53,8 @@ func (k Credential) admits(context, caller uint32) bool {
 // database 0, because a key serves every context.
 const keysHash = "edda:supervisor:keys"
 
-// digest is the field of a secret in keysHash. It tells nothing about a similar secret, so
-// the time that a look-up takes reveals nothing.
+// digest returns the field of a secret in keysHash. Similar secrets have unrelated digests,
+// so the time of a look-up reveals nothing.
 func digest(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])

@@ -16,26 +16,25 @@ import (
 	"edda/hero/jsonrpc"
 )
 
-// What a call that failed says about the supervisor. Each is found with
-// errors.Is, and each comes with edda's class.
+// The errors of a call, each with edda's class.
 var (
-	// ErrUnsent: the supervisor has not got it, so it may be sent again. Temporary.
+	// ErrUnsent: the supervisor did not receive the call, so it may be sent again. Temporary.
 	ErrUnsent = errors.New("the supervisor was not reached")
-	// ErrUnsure: it may have got it; ask before sending again. Temporary.
+	// ErrUnsure: the supervisor may have received the call. Ask before sending again. Temporary.
 	ErrUnsure = errors.New("the supervisor may have got it")
-	// ErrRefused: it answered that it will not. Permanent.
+	// ErrRefused: the supervisor refused the call. Permanent.
 	ErrRefused = errors.New("the supervisor refused")
-	// ErrUnknownJob: it has no such job. Permanent.
+	// ErrUnknownJob: the supervisor has no such job. Permanent.
 	ErrUnknownJob = errors.New("the supervisor does not know the job")
-	// ErrNoMethod: it has no such method. Permanent.
+	// ErrNoMethod: the supervisor has no such method. Permanent.
 	ErrNoMethod = errors.New("the supervisor does not have the method")
-	// ErrUndeliverable: Mycelium does not take the message; the supervisor never saw it. Permanent.
+	// ErrUndeliverable: Mycelium refused the message before the supervisor got it. Permanent.
 	ErrUndeliverable = errors.New("mycelium does not take it")
-	// ErrNoReply: no reply to a call of an earlier process is there. Temporary.
+	// ErrNoReply: there is no reply to a call of an earlier process. Temporary.
 	ErrNoReply = errors.New("no reply is there")
 )
 
-// Said is what a supervisor itself answered, where an error is such an answer.
+// Said returns the supervisor's own answer, if the error is one.
 func Said(err error) (string, bool) {
 	var e *jsonrpc.Error
 	if !errors.As(err, &e) {
@@ -44,56 +43,56 @@ func Said(err error) (string, bool) {
 	return fmt.Sprintf("%s (%d)", strings.TrimSpace(e.Message), e.Code), true
 }
 
-// Missing tells whether an answer says that something is not there: a runner, a
-// queue, the job. Supervisors say so with several codes.
+// Missing reports whether a supervisor answered that a runner, a queue or the job is
+// missing, for which supervisors use several codes.
 func Missing(err error) bool {
 	var e *jsonrpc.Error
 	return errors.As(err, &e) && (e.Code == jsonrpc.NotFound || missing(e))
 }
 
-// Progress is how far a call got before it was answered.
+// Progress is the transport state of a call before its answer.
 type Progress struct {
-	MessageID string // the transport's, empty for HTTP
+	MessageID string // of the transport; empty for HTTP
 	Status    string // hero.TransportSent, …
-	// Acknowledged: the other side has read it.
+	// Acknowledged: the supervisor has read the call.
 	Acknowledged bool
 }
 
-// Transport carries one JSON-RPC request to one supervisor and brings the answer
-// back. It tells ErrUnsent from ErrUnsure. It may be used from many goroutines.
+// Transport carries one JSON-RPC request to one supervisor and returns the answer. Its
+// errors are ErrUnsent, ErrUnsure and Permanent ones. It may be called concurrently.
 type Transport interface {
 	Carry(ctx context.Context, request []byte, id string, seen func(Progress)) ([]byte, error)
 }
 
-// Resumer is a transport on which replies wait for a caller that was away. Resume is
-// as that of a mycelium.Hub. It may be used from many goroutines.
+// Resumer is a Transport that keeps replies for a restarted caller. Resume works as that of
+// a mycelium.Hub. It may be called concurrently.
 type Resumer interface {
 	Resume(ctx context.Context, ids []string, messageID string, only bool) ([]byte, error)
 }
 
-// Client calls one supervisor. Many goroutines may use it at once.
+// Client calls one supervisor. Its methods may be called concurrently.
 type Client struct {
 	over   Transport
 	secret string
 	prefix string // of the requests' ids
 	seq    atomic.Uint64
-	shape  atomic.Int32 // of the parameters that it wants
+	shape  atomic.Int32 // of the parameters that the supervisor wants
 }
 
 // The shapes of parameters.
 const (
-	inList    = iota // [{…}], as the documents show them
-	maybeFlat        // {…}: it refused a list, and did not answer without one yet
-	flat             // {…}: it answered without a list
+	inList    = iota // [{…}], as in the documents
+	maybeFlat        // {…}: the supervisor refused a list, and has not answered without one yet
+	flat             // {…}: the supervisor answered without a list
 )
 
-// NewClient makes a client; prefix must not repeat in the life of the network,
-// because a late answer is known by its request's id.
+// NewClient makes a client. prefix must be unique in the network for ever, because a late
+// answer is matched by its request's id.
 func NewClient(over Transport, secret, prefix string) *Client {
 	return &Client{over: over, secret: secret, prefix: prefix}
 }
 
-// params of every call; the fields that a method does not have are left out.
+// params are the parameters of every call. A method omits those that it does not have.
 type params struct {
 	Secret    string `json:"secret,omitempty"`
 	Job       *Job   `json:"job,omitempty"`
@@ -102,13 +101,13 @@ type params struct {
 	ContextID ID     `json:"context_id,omitempty"`
 }
 
-// NewID is an id for a call of Run, which nothing else has.
+// NewID makes a unique id for a call of Run.
 func (c *Client) NewID() string { return c.prefix + "." + strconv.FormatUint(c.seq.Add(1), 10) }
 
-// Run has the job run and waits for its end, which may be a failed job: its retries are
-// made by the supervisor, or from here where that does not say that it does. An error is
-// only what went wrong with the call. A caller that keeps the call's id can Resume it.
-// seen, which may be nil, is told how far the call got.
+// Run has the supervisor run the job, and waits for its end. An error is one of the call; a
+// failed job is none. If the answer does not count the supervisor's own runs, Run makes the
+// job's retries. A caller that keeps the call's id can Resume it. Run reports the call's
+// progress to seen, which may be nil.
 func (c *Client) Run(ctx context.Context, id string, j hero.Job, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
 	wire := ToRun(j)
 	for tries := wire.Retries; ; tries-- {
@@ -117,14 +116,14 @@ func (c *Client) Run(ctx context.Context, id string, j hero.Job, seen func(Progr
 		if err != nil || status == hero.JobFinished || tries == 0 || a.Runs > 0 || ctx.Err() != nil {
 			return status, result, err
 		}
-		wire.Attempt = max(wire.Attempt, 1) + 1 // it knows of no retries: they are made from here
+		wire.Attempt = max(wire.Attempt, 1) + 1 // the supervisor makes no retries
 		id = c.NewID()
 	}
 }
 
-// Resume waits for the end of a job that an earlier process had run, by the id of that
-// call or of the message that carried it. With only is what lay there when this process
-// began: ErrNoReply says that there was none, or can be none.
+// Resume waits for the reply to a call of an earlier process, by the id of that call or of
+// the message that carried it. With only it looks at the replies that waited when this
+// process started. ErrNoReply means that there is no reply, or can be none.
 func (c *Client) Resume(ctx context.Context, id, messageID string, only bool) (hero.JobStatus, map[string]string, error) {
 	over, ok := c.over.(Resumer)
 	if !ok || id == "" && messageID == "" {
@@ -180,7 +179,7 @@ func (c *Client) ended(ctx context.Context, method, id string, p params, seen fu
 	return end(method, *a)
 }
 
-// end is the end that an answer tells of.
+// end reads the job's end in an answer.
 func end(method string, a Answer) (hero.JobStatus, map[string]string, error) {
 	status, result, ok := a.Ended()
 	if !ok {
@@ -189,14 +188,14 @@ func end(method string, a Answer) (hero.JobStatus, map[string]string, error) {
 	return status, result, nil
 }
 
-// otherSuffix ends the id of a call that is made again in the other shape, which is
-// nearly always the one without the list.
+// otherSuffix ends the id of a call that is repeated in the other shape, mostly the one
+// without the list.
 const otherSuffix = ".flat"
 
-// call sends the parameters as the documents show them, in a list, and once more
-// without the list where the supervisor does not want one. Calls that are made while the
-// second one is under way have no list either, because job.run answers when the job ends;
-// a supervisor that refuses those gets the list.
+// call sends the parameters in a list, as in the documents, and again without the list if
+// the supervisor refuses it. Concurrent calls then omit the list too, because the second
+// call may be a job.run, which answers when the job ends. If the supervisor refuses those,
+// they get the list.
 func (c *Client) call(ctx context.Context, method, id string, p params, into any, seen func(Progress)) error {
 	shape := c.shape.Load()
 	err := c.send(ctx, method, id, p, shape != inList, into, seen)
@@ -216,7 +215,7 @@ func (c *Client) call(ctx context.Context, method, id string, p params, into any
 	case refused(other): // the shape is not the reason
 		c.shape.CompareAndSwap(maybeFlat, inList)
 		return err
-	case other != nil && !said: // it says nothing about the shape
+	case other != nil && !said: // no answer, so nothing is known about the shape
 	case shape == inList:
 		c.shape.Store(flat)
 	default:
@@ -263,7 +262,7 @@ func encode(method, id string, p params, bare bool) ([]byte, error) {
 	return json.Marshal(request)
 }
 
-// decode reads the answer to the request with that id; "" is whatever id it has.
+// decode reads the answer to the request with that id; "" accepts any id.
 func decode(reply []byte, id string, into any) error {
 	var r struct {
 		Version string          `json:"jsonrpc"`
@@ -299,20 +298,21 @@ func garbage(reply []byte, why string) error {
 	return edda.Classify(edda.Temporary, "%w: its answer %s: %.*q", ErrUnsure, why, shown, reply)
 }
 
-// Codes of the servers of JSON-RPC, and of HERO's documents.
 const (
-	codeServer     = -32000 // anything: an internal error of a foreign server
-	codeServerLast = -32099 // of the range that JSON-RPC leaves to servers
+	// JSON-RPC leaves the codes from codeServer to codeServerLast to servers. Foreign
+	// servers use codeServer for any internal error.
+	codeServer     = -32000
+	codeServerLast = -32099
 	// noisy bounds the text of a foreign error.
 	noisy = 300
 )
 
-// refusal says what an error of the supervisor's means to who called it.
+// refusal turns an error that the supervisor answered into the caller's error.
 func refusal(e *jsonrpc.Error) error {
 	if len(e.Message) > noisy {
 		e.Message = e.Message[:noisy] + "…"
 	}
-	e.Data = nil // it may be as large as it likes, and repeat what we sent
+	e.Data = nil // it may be of any size, and repeat the request
 	switch e.Code {
 	case jsonrpc.NotFound:
 		return edda.Classify(edda.Permanent, "%w: %w", ErrUnknownJob, e)
@@ -326,8 +326,8 @@ func refusal(e *jsonrpc.Error) error {
 	return edda.Classify(edda.Permanent, "%w: %w", ErrRefused, e)
 }
 
-// missing reads the text of an error whose code does not say that something is not
-// there: foreign servers use the codes of any error for it.
+// missing reports whether the text of an error names something that is missing, because
+// foreign servers use the code of any error for that.
 func missing(e *jsonrpc.Error) bool {
 	switch e.Code {
 	case codeServer, jsonrpc.InternalError:
@@ -341,8 +341,8 @@ func missing(e *jsonrpc.Error) bool {
 		func(words string) bool { return strings.Contains(text, words) })
 }
 
-// missingJob reads the error of a call that asks about one job: a text that says that
-// something is missing says it of the job, or of the method.
+// missingJob reads the error of a call about one job: it tells a missing job from a missing
+// method by the text.
 func missingJob(err error) error {
 	var e *jsonrpc.Error
 	if !errors.As(err, &e) || !missing(e) {
@@ -352,7 +352,7 @@ func missingJob(err error) error {
 	case strings.Contains(text, "method"):
 		return edda.Classify(edda.Permanent, "%w: %w", ErrNoMethod, e)
 	case strings.Contains(text, "runner") && !strings.Contains(text, "job"):
-		return err // it says nothing of the job
+		return err // it is not about the job
 	}
 	return edda.Classify(edda.Permanent, "%w: %w", ErrUnknownJob, e)
 }

@@ -17,10 +17,11 @@ import (
 	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/hero/mycelium"
+	"edda/internal/testkit"
 )
 
-// says is a supervisor that answers every request with the text; %ID stands for
-// the request's id.
+// says makes a supervisor that answers every request with the text, in which %ID is the
+// request's id.
 func says(t *testing.T, status int, answer string) (*Client, *[]string) {
 	t.Helper()
 	var got []string
@@ -85,9 +86,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 
 func TestASupervisorThatIsNotThereIsUnsent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	address := l.Addr().String()
 	l.Close()
 	c := NewClient(HTTP("http://"+address, "", http.DefaultClient), "", "t")
@@ -105,7 +104,7 @@ func TestASupervisorThatDiesInTheMiddleIsUnsure(t *testing.T) {
 	}
 }
 
-// shaped is a supervisor that takes one shape of parameters only.
+// shaped makes a supervisor that accepts one shape of parameters.
 func shaped(t *testing.T, flat bool) (*Client, *int) {
 	t.Helper()
 	calls := 0
@@ -147,11 +146,11 @@ type choice struct {
 	Params json.RawMessage
 }
 
-// list tells whether its parameters are one.
+// list reports whether the parameters are a list.
 func (c choice) list() bool { return c.Params[0] == '[' }
 
-// choosy is a supervisor that refuses the parameters of some calls, and holds others: for
-// as long as it likes, or by ending the connection.
+// choosy makes a supervisor that refuses the parameters of some calls, and delays others or
+// closes their connections.
 func choosy(t *testing.T, refuses func(choice) bool, holds func(choice)) *Client {
 	t.Helper()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -305,7 +304,7 @@ func TestARefusedJobCostsASecondCallWhereTheShapeIsKnown(t *testing.T) {
 		}
 		takes("the first job.status", tt.first, func() {
 			if tt.dies {
-				_, _ = c.Status(t.Context(), hero.Job{ID: 1}) // it says nothing about the shape
+				_, _ = c.Status(t.Context(), hero.Job{ID: 1}) // reveals nothing about the shape
 			}
 			status()
 		})
@@ -349,7 +348,7 @@ func TestStatesInManyWords(t *testing.T) {
 	}
 }
 
-// mesh answers calls as it is told.
+// mesh answers calls as the test sets.
 type mesh func(o mycelium.CallOptions) ([]byte, error)
 
 func (m mesh) Resume(context.Context, mycelium.Call, bool) ([]byte, error) {

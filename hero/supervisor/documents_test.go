@@ -10,17 +10,16 @@ import (
 
 	"edda/hero"
 	"edda/hero/jsonrpc"
+	"edda/internal/testkit"
 )
 
 const documented = `{"id":"job-123","caller_id":"client-1","context_id":"context-1","payload":"print(1)","runner":"osis_runner_1","executor":"osis","timeout":30,"env_vars":{},"created_at":"2025-08-29T10:29:32Z","updated_at":"2025-08-29T10:29:32Z"}`
 
-// rightful is a context of which actor 1 is an executor.
+// rightful makes a context with actor 1 as an executor.
 func rightful(t *testing.T, o Options) *httptest.Server {
 	t.Helper()
 	db := emptyDB(t)
-	if err := db.PutContext(t.Context(), hero.Context{ID: 1, Admins: []uint32{12}, Executors: []uint32{1}, Readers: []uint32{13}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, db.PutContext(t.Context(), hero.Context{ID: 1, Admins: []uint32{12}, Executors: []uint32{1}, Readers: []uint32{13}}))
 	h := serve(t, db, o)
 	runner(t, db, 1, "osis_runner_1", done)
 	runner(t, db, 1, "queue:python", done)
@@ -56,7 +55,7 @@ func TestTheSevenDocumentedExchangesCannotSucceed(t *testing.T) {
 	if _, code := call(t, h, "job.status", `[{"secret":"admin-secret","job_id":"job-124"}]`); code != jsonrpc.NotFound {
 		t.Errorf("a job that is not there: code %d", code)
 	}
-	// What is not understood is refused by its name.
+	// An unknown field is refused by its name.
 	for from, to := range map[string]string{
 		`"context-1"`: `"tenant-1"`, `"client-1"`: `"bob"`, `"print(1)"`: `" "`, `"job-123"`: `"99999999999"`,
 	} {
@@ -77,8 +76,8 @@ func TestTheSevenDocumentedExchangesCannotSucceed(t *testing.T) {
 	}
 }
 
-// A supervisor has no job run of an actor without the right, nor in a context that is
-// not there, whatever the key; a key may be bound to contexts and callers.
+// A supervisor refuses a job of an actor without the right, or in a missing context, with
+// any key. A key may be bound to contexts and callers.
 func TestASupervisorRunsJobsOfActorsWithoutTheRight(t *testing.T) {
 	h := rightful(t, Options{Users: []string{"anybody"}})
 	run := func(secret, caller, context, id string) int {
@@ -125,8 +124,8 @@ func TestASupervisorRunsJobsOfActorsWithoutTheRight(t *testing.T) {
 	}
 }
 
-// A job of no flow is run again as often as its retries say, by a supervisor that knows
-// of retries and by one that does not.
+// A job outside of a flow gets its retries, from a supervisor that makes retries and from one
+// that does not.
 func TestRetriesOfAJobInNoFlowAreLostThroughASupervisor(t *testing.T) {
 	db := emptyDB(t)
 	h := serve(t, db, Options{})
@@ -165,9 +164,8 @@ func TestRetriesOfAJobInNoFlowAreLostThroughASupervisor(t *testing.T) {
 	}
 }
 
-// TestASupervisorWithARedisOfItsOwnRefusesTheContextsItServes: nobody made them there,
-// and they were named in its settings. Others stay refused, and so do strangers in a
-// context whose rights it has.
+// The supervisor's own Redis has no hash of the contexts in its settings, and their jobs were
+// refused. Other contexts, and actors without a right in a stored context, stay refused.
 func TestASupervisorWithARedisOfItsOwnRefusesTheContextsItServes(t *testing.T) {
 	h := rightful(t, Options{Contexts: []uint32{1, 9}})
 	for _, c := range []struct {

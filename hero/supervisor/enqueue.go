@@ -21,37 +21,36 @@ type Verdict string
 
 // The verdicts.
 const (
-	Queued Verdict = "queued" // it is in the list
-	Stored Verdict = "stored" // it is stored and not queued
-	Known  Verdict = "known"  // it was queued before; its hash has its status
+	Queued Verdict = "queued" // the queue has it
+	Stored Verdict = "stored" // stored and not queued
+	Known  Verdict = "known"  // queued before; its hash has its status
 	Other  Verdict = "other"  // another job has the id; nothing changed
 	Held   Verdict = "held"   // it waits for other jobs or prerequisites, and is queued afterwards
-	Failed Verdict = "failed" // a job that it depends on failed; its hash says so
+	Failed Verdict = "failed" // a dependency failed, so its hash has an error
 )
 
-// A field of our own in a job's hash, beside queued (the attempt that was last put
-// into a queue) and content (what the job is, as a digest).
+// The supervisor's fields in a job's hash, beside queued, the last attempt that was queued.
 const (
-	fieldRunner  = "runner"  // the registered runner that it names
-	fieldContent = "content" // of every job that came here, for its current attempt
+	fieldRunner  = "runner"  // the registered runner that the job names
+	fieldContent = "content" // the digest of every job that came here, for its current attempt
 )
 
-// supervisedKey is of our own in a context's database; sorted: job keys by when
-// they are given up.
+// supervisedKey is a sorted set in a context's database: job keys by the time at which the
+// sweep gives them up.
 const supervisedKey = "edda:supervised"
 
 // enqueue stores a job and queues it, once for each attempt, in one step.
 //
-// A job that finished is never run again. One that failed, or whose runner left
-// it started, is run again by a higher attempt only, which may be of a job that was
-// mended meanwhile. One that still lies in its queue is not put there a second time.
+// A finished job never runs again. A failed job, or one whose runner left it started, runs
+// again only for a higher attempt, which may change its definition. A job that is still in
+// its queue is not pushed again.
 //
-// A job that exists keeps its definition: it is the same work, and its hash may hold
-// more than the caller of this step knows. A job that was mended takes the new one.
+// An existing job keeps its definition, because it is the same work and its hash may have
+// more fields than the caller knows. A failed job with a higher attempt takes the new one.
 //
-// KEYS job, queue, supervised, index. ARGV: whether to queue, attempt, content,
-// script, give up at (0: never), caller, how many words of the state and how many of
-// the definition follow, then the state, the definition, and what only a new job gets.
+// KEYS job, queue, supervised, index. ARGV: whether to queue, attempt, content, script,
+// time to give up (0: never), caller, number of words of the state and of the definition;
+// then the state, the definition, and the fields of a new job only.
 var enqueue = redis.NewScript(hero.QueueLua + `
 local h = redis.call('HMGET', KEYS[1], 'status', 'queued', 'content', 'script')
 local run, attempt = ARGV[1] == '1', tonumber(ARGV[2])
@@ -74,14 +73,13 @@ if queued == 0 or not redis.call('LPOS', KEYS[2], KEYS[1]) then queue(KEYS[2], K
 return 'queued'
 `)
 
-// Enqueue stores the job in its context's database and puts its key into the
-// queue, in one step that may be repeated: a job that exists with the same content
-// is Known and not queued again, unless the attempt is higher and it did not
-// finish. An empty queue only stores it. giveUp, where not zero, is when a
-// supervisor's sweep ends the job. The definition of a job that exists stays as its
-// creator wrote it.
+// Enqueue stores the job in its context's database and pushes its key to the queue, in one
+// step that may be repeated. A job that exists with the same content is Known and not
+// queued again, unless it did not finish and the attempt is higher. With an empty queue it
+// is only stored. A supervisor's sweep ends the job at giveUp, unless that is zero. The
+// definition of an existing job does not change.
 //
-// extra are fields and values of the caller's own.
+// extra holds further fields and values of the hash.
 func Enqueue(ctx context.Context, db *redisdb.DB, j hero.Job, queue string, giveUp time.Time, extra ...string) (Verdict, error) {
 	op := "queue " + j.Key()
 	c, err := db.Client(j.ContextID)
@@ -106,7 +104,7 @@ func Enqueue(ctx context.Context, db *redisdb.DB, j hero.Job, queue string, give
 	}
 	run, until := "1", int64(0)
 	if queue == "" {
-		run, queue = "0", j.Key() // a key must have a name, and one that may be used; it is not touched as a queue
+		run, queue = "0", j.Key() // a permitted name for KEYS[2]; the script does not use it
 	}
 	if !giveUp.IsZero() {
 		until = giveUp.Unix()
@@ -211,7 +209,7 @@ func content(j hero.Job) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// different is the error for a job whose id is another's.
-func different(j hero.Job) error {
+// Taken is the error for a job whose id another job has.
+func Taken(j hero.Job) error {
 	return fmt.Errorf("%s exists and is another job: choose a new id", j.Key())
 }

@@ -19,8 +19,8 @@ const (
 	lastLook  = 500 * time.Millisecond
 )
 
-// await waits for the job's end. When the job's time has passed, await ends the job. A
-// caller that disconnects ends the wait and not the job; a repeated call waits again.
+// await waits for the job's end. It ends an expired job. A caller that disconnects ends the
+// wait and not the job; a repeated call waits again.
 func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 	for looks := (backoff.Exponential{First: firstLook, Most: lastLook}); ; {
 		now, err := s.load(ctx, jobAddress{j.ContextID, j.CallerID, j.ID})
@@ -137,8 +137,8 @@ func (s *Server) delete(ctx context.Context, j hero.Job) (bool, error) {
 	return true, nil
 }
 
-// logPrefix begins the list that runners write a job's lines to, each after the
-// name of its stream; the job's key follows.
+// logPrefix and the job's key name the list of the job's output. A runner writes each line
+// after the name of its stream.
 const logPrefix = "edda:log:"
 
 // logs returns the lines of the job that its runner keeps; if the runner keeps none, the

@@ -13,10 +13,12 @@ import (
 
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
 	"edda/internal/realservers"
+	"edda/internal/testkit"
 )
 
-// redisAddr is the Redis of this package's tests; each starts with it empty.
+// redisAddr is the Redis of this package's tests. Each test empties it first.
 var redisAddr string
 
 func TestMain(m *testing.M) {
@@ -34,33 +36,19 @@ func TestMain(m *testing.M) {
 
 func emptyDB(t *testing.T) *redisdb.DB {
 	t.Helper()
-	db := openDB(t)
+	db := redisdbtest.Open(t, redisdb.Options{Addr: redisAddr})
 	c, err := db.Client(0)
 	if err == nil {
 		err = c.FlushAll(t.Context()).Err()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, id := range []uint32{1, 2} {
-		if err := db.PutContext(t.Context(), hero.Context{ID: id, Admins: []uint32{12}}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, db.PutContext(t.Context(), hero.Context{ID: id, Admins: []uint32{12}}))
 	}
 	return db
 }
 
-func openDB(t *testing.T) *redisdb.DB {
-	t.Helper()
-	db, err := redisdb.Open(redisdb.Options{Addr: redisAddr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
-// serve starts a supervisor with one runner, whose queue nobody takes from.
+// serve starts a supervisor with one registered runner, which does not run.
 func serve(t *testing.T, db *redisdb.DB, o Options) *httptest.Server {
 	t.Helper()
 	if o.Admins == nil {
@@ -70,9 +58,7 @@ func serve(t *testing.T, db *redisdb.DB, o Options) *httptest.Server {
 		o.Runners = map[string]string{"python": "queue:python"}
 	}
 	s, err := New(db, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
 	return h
@@ -82,22 +68,16 @@ func serve(t *testing.T, db *redisdb.DB, o Options) *httptest.Server {
 func post(t *testing.T, h *httptest.Server, body, bearer string) map[string]any {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	r.Header.Set("Content-Type", "application/json")
 	if bearer != "" {
 		r.Header.Set("Authorization", "Bearer "+bearer)
 	}
 	answer, err := h.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer answer.Body.Close()
 	var out map[string]any
-	if err := json.NewDecoder(answer.Body).Decode(&out); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.NewDecoder(answer.Body).Decode(&out))
 	return out
 }
 
@@ -111,7 +91,7 @@ func call(t *testing.T, h *httptest.Server, method, params string) (any, int) {
 	return out["result"], 0
 }
 
-// runner is a runner of one queue: for each job it does what work says.
+// runner takes the jobs of a queue, and calls work with each.
 func runner(t *testing.T, db *redisdb.DB, context uint32, queue string, work func(hero.Job) (hero.JobStatus, map[string]string)) {
 	t.Helper()
 	ctx, stop := contextWithStop(t)
@@ -152,20 +132,9 @@ func contextWithStop(t *testing.T) (context.Context, func()) {
 	return ctx, cancel
 }
 
-// eventually polls a condition.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
-		if is() {
-			return
-		}
-	}
-	t.Fatalf("never came: %s", what)
-}
-
 const wire = `{"id":"2001","caller_id":"12","context_id":"1","payload":"print(1)","runner":"python","executor":"python","timeout":5,"env_vars":{},"created_at":"2025-08-29T10:29:32Z","updated_at":"2025-08-29T10:29:32Z"}`
 
-// answering is a supervisor of others that answers every call with a result.
+// answering is a foreign supervisor that answers every call with the result.
 func answering(result func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var request struct{ ID json.RawMessage }

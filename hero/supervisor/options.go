@@ -14,35 +14,36 @@ import (
 
 // Bounds of the server.
 const (
-	// defaultTimeout is that of a job that gives none: long enough for real work,
-	// short enough that a call that nobody answers ends within a working day.
+	// defaultTimeout bounds a job without a timeout: long enough for real work, and short
+	// enough that a call without an answer ends within a working day.
 	defaultTimeout = time.Hour
-	// defaultGrace goes on top of a job's timeout: the runner ends the script
-	// first and says so.
+	// defaultGrace is added to a job's timeout, so that the runner can end the script and
+	// report that.
 	defaultGrace = 30 * time.Second
-	// defaultSweep is how often jobs are looked for whose time has passed.
+	// defaultSweep is the interval between two looks for expired jobs.
 	defaultSweep = 5 * time.Second
 	// maxListed bounds the jobs of one jobs.list.
 	maxListed = 10_000
-	// maxCalls bounds the HTTP calls at once: nearly all of them are job.run that
-	// wait for their job.
+	// maxCalls bounds the concurrent HTTP calls. Most of them are job.run, which waits for
+	// its job.
 	maxCalls = 4096
 )
 
-// Options of a server. The zero value of each field works, except that there
-// must be a secret of an administrator.
+// Options of a server. The zero value of each field works, but there must be a secret of an
+// administrator.
 type Options struct {
-	// Secrets of each scope, as values; keys made by auth.create_key come on top.
+	// Admins, Registrars and Users are secrets of each scope, beside the keys of
+	// auth.create_key.
 	Admins, Registrars, Users []string
-	// Runners are registered from the start: names with the lists they take
-	// jobs from, such as "python": "queue:python".
+	// Runners maps the names of registered runners to their queues, such as "python":
+	// "queue:python".
 	Runners map[string]string
-	// Contexts are served although this Redis has no hash of them, as on a Redis of the
-	// supervisor's own: their rights are kept where jobs come from, and the secret counts here.
+	// Contexts are served without a hash in this Redis, which may belong to the supervisor
+	// alone. The sender of their jobs checks rights; here the secret counts.
 	Contexts []uint32
-	// Timeout is that of a job without one; Grace is added to every job's.
+	// Timeout bounds a job without one. Grace is added to every job's timeout.
 	Timeout, Grace time.Duration
-	// Sweep is how often Run looks for jobs whose time has passed.
+	// Sweep is the interval at which Run looks for expired jobs.
 	Sweep time.Duration
 	Log   *zap.Logger
 }
@@ -75,10 +76,10 @@ func (o *Options) validate() error {
 // maxName bounds the names of runners, queues and keys.
 const maxName = 200
 
-// freeName is a list's name of a runner's own choice: no object's key, which has a colon.
+// freeName matches the name of a list. It has no colon, as the keys of objects have.
 var freeName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
 
-// checkRunner: the queue is a list of ours to push to, not any key of the database.
+// checkRunner refuses a queue that may be another key of the database.
 func checkRunner(name, queue string) error {
 	switch {
 	case name == "" || len(name) > maxName:

@@ -11,6 +11,7 @@ import (
 
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/testkit"
 )
 
 // pushed queues a job in context 7, as the supervisor and the router do.
@@ -22,15 +23,13 @@ func pushed(t *testing.T, db *redisdb.DB, id uint32, p hero.Priority) {
 	}
 }
 
-// pops is what a runner of others takes: BRPOP, as the documents say.
+// pops takes the jobs as a foreign runner does, with BRPOP.
 func pops(t *testing.T, c *redis.Client, n int) string {
 	t.Helper()
 	var out []string
 	for range n {
 		key, err := c.RPop(t.Context(), "queue:python").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		out = append(out, strings.TrimPrefix(key, "job:12:"))
 	}
 	return strings.Join(out, " ")
@@ -39,18 +38,14 @@ func pops(t *testing.T, c *redis.Client, n int) string {
 func priorityWorld(t *testing.T) (*redisdb.DB, *redis.Client) {
 	t.Helper()
 	db := emptyDB(t)
-	if err := db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{12}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{12}}))
 	c, err := db.Client(7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return db, c
 }
 
-// A job of high priority waits behind those of high priority only, for runners that know
-// nothing of priorities, too; the same job is queued once.
+// A job of high priority waits only behind others of high priority, even for a runner that
+// does not know priorities. The same job is queued once.
 func TestAJobOfHighPriorityWaitsBehindAllOthers(t *testing.T) {
 	db, c := priorityWorld(t)
 	for id := range uint32(5) {
@@ -72,8 +67,7 @@ func TestAJobOfHighPriorityWaitsBehindAllOthers(t *testing.T) {
 	}
 }
 
-// However many jobs of high priority come, each other job is taken after ten of them at
-// most, those that come while it waits included.
+// At most ten jobs of high priority overtake a waiting job, even if they keep coming.
 func TestAJobOfTheUsualPriorityWaitsForEver(t *testing.T) {
 	db, c := priorityWorld(t)
 	for id := range uint32(3) {
@@ -82,7 +76,7 @@ func TestAJobOfTheUsualPriorityWaitsForEver(t *testing.T) {
 	next := uint32(100)
 	high := func() { pushed(t, db, next, hero.PriorityHigh); next++ }
 	var order []string
-	for range 40 { // one comes for each that is taken
+	for range 40 { // push one for each that is taken
 		high()
 		order = append(order, pops(t, c, 1))
 	}
@@ -91,9 +85,7 @@ func TestAJobOfTheUsualPriorityWaitsForEver(t *testing.T) {
 			t.Errorf("job %s is taken after %d others: %v", id, at, order)
 		}
 	}
-	if err := c.Del(t.Context(), "queue:python").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.Del(t.Context(), "queue:python").Err())
 	for id := range uint32(3) {
 		pushed(t, db, 11+id, hero.PriorityNormal)
 	}
@@ -111,12 +103,10 @@ func TestAJobOfTheUsualPriorityWaitsForEver(t *testing.T) {
 	}
 }
 
-// What lies in a queue and is no job is no reason to lose one, nor to make a hash for it.
+// A key in a queue that is no job loses no job, and gets no hash.
 func TestAKeyThatIsNoJobIsInTheWayOfPriorities(t *testing.T) {
 	db, c := priorityWorld(t)
-	if err := c.LPush(t.Context(), "queue:python", "nothing", "context:7", "msg_in").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.LPush(t.Context(), "queue:python", "nothing", "context:7", "msg_in").Err())
 	if err := c.LPush(t.Context(), "msg_in", "x").Err(); err != nil { // a list, not a hash
 		t.Fatal(err)
 	}
@@ -129,8 +119,8 @@ func TestAKeyThatIsNoJobIsInTheWayOfPriorities(t *testing.T) {
 	}
 }
 
-// Many jobs of high priority behind a long queue stay in their order, cost a bounded look,
-// and none is lost.
+// Many jobs of high priority in a long queue keep their order, at a bounded cost, and none is
+// lost.
 func TestAThousandJobsOfHighPriorityBlockRedis(t *testing.T) {
 	db, c := priorityWorld(t)
 	_, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
@@ -139,9 +129,7 @@ func TestAThousandJobsOfHighPriorityBlockRedis(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for id := range uint32(1200) {
 		pushed(t, db, 1+id, hero.PriorityHigh)
 	}
@@ -168,9 +156,7 @@ func TestAThousandJobsOfHighPriorityBlockRedis(t *testing.T) {
 		t.Errorf("%d keys, %d of high priority among the first", len(seen), overtook)
 	}
 	slow, err := c.Info(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for line := range strings.Lines(slow) {
 		if strings.HasPrefix(line, "cmdstat_evalsha:") {
 			t.Log(strings.TrimSpace(line))
@@ -180,9 +166,7 @@ func TestAThousandJobsOfHighPriorityBlockRedis(t *testing.T) {
 
 func TestAPriorityOfOtherProgramsMakesAJobUnreadable(t *testing.T) {
 	db, c := priorityWorld(t)
-	if err := c.HSet(t.Context(), "job:12:1", "id", 1, "caller_id", 12, "script", "x", "script_type", "python", "priority", "5").Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, c.HSet(t.Context(), "job:12:1", "id", 1, "caller_id", 12, "script", "x", "script_type", "python", "priority", "5").Err())
 	if j, err := db.Job(t.Context(), 7, 12, 1); err != nil || j.Priority != hero.PriorityNormal {
 		t.Errorf("%+v, %v", j, err)
 	}

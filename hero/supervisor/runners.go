@@ -9,8 +9,8 @@ import (
 	"edda/hero"
 )
 
-// runnersHash holds the registered runners: names with their lists, in database
-// 0, because a runner works for every context.
+// runnersHash maps the names of registered runners to their queues. It is in database 0,
+// because a runner works for every context.
 const runnersHash = "edda:supervisor:runners"
 
 type registerParams struct {
@@ -37,7 +37,7 @@ func (s *Server) register(ctx context.Context, p registerParams) (any, error) {
 	return nil, nil
 }
 
-// runners are all that are registered, by name.
+// runners returns the queues of all registered runners by name.
 func (s *Server) runners(ctx context.Context) (map[string]string, error) {
 	c, err := s.db.Client(0)
 	if err != nil {
@@ -68,8 +68,8 @@ func (s *Server) listRunners(ctx context.Context, _ noParams) ([]string, error) 
 	return append([]string{}, slices.Sorted(maps.Keys(all))...), nil
 }
 
-// queueFor is the list that the job goes to: that of the runner it names, else
-// that of a runner for what executes it.
+// queueFor returns the queue of a job: of the runner that it names, else of a runner for
+// its executor.
 func queueFor(j Job, runners map[string]string) (string, error) {
 	if queue, ok := runners[j.Runner]; ok {
 		return queue, nil

@@ -15,6 +15,8 @@ import (
 	"edda/hero/jsonrpc"
 	"edda/hero/mycelium"
 	"edda/hero/redisdb"
+	"edda/hero/redisdb/redisdbtest"
+	"edda/internal/testkit"
 )
 
 func done(j hero.Job) (hero.JobStatus, map[string]string) {
@@ -138,7 +140,7 @@ func TestTheWholeLifeOfAJob(t *testing.T) {
 		t.Fatalf("starting twice queued %d", n)
 	}
 	runner(t, db, 1, "queue:python", done)
-	eventually(t, "the end", func() bool {
+	testkit.Until(t, 20*time.Second, "the end", func() bool {
 		got, _ := call(t, h, "job.status", id)
 		return got.(map[string]any)["status"] == "finished"
 	})
@@ -267,12 +269,8 @@ func TestABrokenHashIsLeftAlone(t *testing.T) {
 	db := emptyDB(t)
 	h := serve(t, db, Options{})
 	c, err := db.Client(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Set(t.Context(), "job:12:2001", "mine", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, c.Set(t.Context(), "job:12:2001", "mine", 0).Err())
 	if _, code := call(t, h, "job.run", `[{"secret":"admin-secret","job":`+wire+`}]`); code != jsonrpc.StorageError {
 		t.Errorf("code %d", code)
 	}
@@ -304,7 +302,7 @@ func TestARestartedSupervisorStillAnswers(t *testing.T) {
 		t.Fatal(got)
 	}
 	first.Close()
-	second := serve(t, openDB(t), Options{})
+	second := serve(t, redisdbtest.Open(t, redisdb.Options{Addr: redisAddr}), Options{})
 	id := `[{"secret":"admin-secret","job_id":"2001"}]`
 	if got, _ := call(t, second, "job.result", id); !reflect.DeepEqual(got, map[string]any{"success": "ran print(1)"}) {
 		t.Errorf("%v", got)
@@ -331,9 +329,7 @@ func TestJobRunEndsWithTheQueueTimeoutOfAJobThatNoRunnerBegins(t *testing.T) {
 func TestTheSweepEndsJobsWithoutACaller(t *testing.T) {
 	db := emptyDB(t)
 	s, err := New(db, Options{Admins: []string{"a"}, Grace: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for id, until := range map[uint32]time.Time{1: time.Now().Add(-time.Second), 2: time.Now().Add(time.Hour), 3: time.Now().Add(-time.Second), 4: time.Now().Add(-time.Second)} {
 		j := hero.Job{ID: id, CallerID: 12, ContextID: 1, ScriptType: "python", Executor: "python", Timeout: 3600}
 		if _, err := Enqueue(t.Context(), db, j, "queue:python", until); err != nil {
@@ -341,18 +337,14 @@ func TestTheSweepEndsJobsWithoutACaller(t *testing.T) {
 		}
 	}
 	since(t, db, 1, time.Now().Add(-hero.DefaultQueueTimeout-time.Minute))
-	since(t, db, 2, time.Now().Add(-2*time.Hour)) // its timeout has passed, and it only waits
-	begun(t, db, 3, time.Now())                   // late, but a moment ago
+	since(t, db, 2, time.Now().Add(-2*time.Hour)) // queued for longer than its timeout
+	begun(t, db, 3, time.Now())                   // queued for long, and begun now
 	begun(t, db, 4, time.Now().Add(-2*time.Hour))
 	for range 2 {
-		if err := s.runOnce(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.runOnce(t.Context()))
 	}
 	c, err := db.Client(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if waits := c.ZRange(t.Context(), supervisedKey, 0, -1).Val(); !slices.Equal(waits, []string{"job:12:3", "job:12:2"}) && !slices.Equal(waits, []string{"job:12:2", "job:12:3"}) {
 		t.Errorf("looked at again: %v", waits)
 	}
@@ -375,9 +367,7 @@ func TestAWaitingRunSurvivesItsCallerGoingAway(t *testing.T) {
 	})
 	ctx, leave := contextWithStop(t)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"job.run","params":[{"secret":"admin-secret","job":`+wire+`}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	r.Header.Set("Content-Type", "application/json")
 	left := make(chan error, 1)
 	go func() {
@@ -387,7 +377,7 @@ func TestAWaitingRunSurvivesItsCallerGoingAway(t *testing.T) {
 		}
 		left <- err
 	}()
-	eventually(t, "the job runs", func() bool { return runs.Load() == 1 })
+	testkit.Until(t, 20*time.Second, "the job runs", func() bool { return runs.Load() == 1 })
 	leave()
 	if err := <-left; err == nil {
 		t.Fatal("the call was answered before the job ended")
@@ -417,9 +407,7 @@ func TestStop(t *testing.T) {
 func TestOverMyceliumItIsTheSameAPI(t *testing.T) {
 	db := emptyDB(t)
 	s, err := New(db, Options{Admins: []string{"admin-secret"}, Runners: map[string]string{"python": "queue:python"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	raw := s.HandleMessage(t.Context(), mycelium.Message{Payload: []byte(`{"jsonrpc":"2.0","id":"x","method":"list_runners","params":[{}]}`)})
 	if string(raw) != `{"jsonrpc":"2.0","id":"x","result":["python"]}` {
 		t.Errorf("%s", raw)
@@ -434,7 +422,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// begun makes a job one that a runner began then.
+// begun sets the time at which a runner began the job.
 func begun(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
 	t.Helper()
 	if _, _, err := db.MoveJob(t.Context(), 1, 12, id, hero.JobStarted, nil); err != nil {
@@ -443,30 +431,24 @@ func begun(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
 	since(t, db, id, at)
 }
 
-// since makes a job one that was queued, or begun, then.
+// since sets the time at which the job was queued or begun.
 func since(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
 	t.Helper()
 	c, err := db.Client(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.HSet(t.Context(), hero.JobKey(12, id), "updated_at", at.Unix()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, c.HSet(t.Context(), hero.JobKey(12, id), "updated_at", at.Unix()).Err())
 }
 
-// A job may have lain in the queue for longer than its timeout: that counts from its beginning.
+// The timeout counts from the start of a job, so a job may wait in the queue for longer.
 func TestAJobThatBeganLateIsWaitedFor(t *testing.T) {
 	db := emptyDB(t)
 	s, err := New(db, Options{Admins: []string{"a"}, Timeout: time.Millisecond, Grace: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	j := hero.Job{ID: 1, CallerID: 12, ContextID: 1, ScriptType: "python", Executor: "python"}
 	if _, err := Enqueue(t.Context(), db, j, "queue:python", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	since(t, db, 1, time.Now().Add(-time.Hour)) // it waits, for longer than it may run
+	since(t, db, 1, time.Now().Add(-time.Hour)) // waits for longer than it may run
 	waiting, enough := context.WithTimeout(t.Context(), lastLook/2)
 	defer enough()
 	if got, err := s.await(waiting, j); err == nil || !strings.Contains(err.Error(), "the job goes on") {
@@ -482,4 +464,56 @@ func TestAJobThatBeganLateIsWaitedFor(t *testing.T) {
 	if got, err := s.await(t.Context(), j); err != nil || got.Error == nil || !strings.HasPrefix(*got.Error, "timeout") {
 		t.Errorf("%+v, %v", got, err)
 	}
+}
+
+// The same Redis has the coordinator's hash of a job, but the call with the job was lost. The
+// caller must not wait for ever.
+func TestTheHashOfAJobThatWasNeverSentIsNotTakenForTheJob(t *testing.T) {
+	db := emptyDB(t)
+	h := serve(t, db, Options{})
+	j := hero.Job{ID: 2001, CallerID: 12, ContextID: 1, Script: "print(1)", ScriptType: "python", Timeout: 5, Status: hero.JobDispatched}
+	testkit.Must(t, db.PutJob(t.Context(), j))
+	id := `[{"secret":"admin-secret","job_id":"2001","caller_id":"12","context_id":"1"}]`
+	if got, code := call(t, h, "job.status", id); code != jsonrpc.NotFound {
+		t.Errorf("before it came: %v (%d)", got, code)
+	}
+	if got, code := call(t, h, "jobs.create", `[{"secret":"admin-secret","job":`+wire+`}]`); code != 0 {
+		t.Fatal(got)
+	}
+	if got, code := call(t, h, "job.status", id); code != 0 || got.(map[string]any)["status"] != "dispatched" {
+		t.Errorf("after it came: %v (%d)", got, code)
+	}
+}
+
+// Redis refuses no command of a supervisor whose user has exactly the documented rights.
+func TestTheDocumentedRightsAreEnough(t *testing.T) {
+	_, db, admin := redisdbtest.As(t, "supervisor")
+	testkit.Must(t, admin.PutContext(t.Context(), hero.Context{ID: 1, Admins: []uint32{12}}))
+	h := serve(t, db, Options{})
+	runner(t, admin, 1, "queue:python", done)
+	const id = `[{"secret":"admin-secret","job_id":"2001"}]`
+	for _, c := range [][2]string{
+		{"auth.create_key", `[{"admin_key":"admin-secret","name":"me","scope":"user"}]`}, {"auth.verify", `[{"key":"none"}]`},
+		{"register_runner", `[{"secret":"admin-secret","name":"snakes","queue":"queue:snakes"}]`}, {"list_runners", `[]`},
+		{"job.run", `[{"secret":"admin-secret","job":` + wire + `}]`}, {"job.status", id}, {"job.result", id}, {"job.logs", id}, {"job.stop", id},
+		{"jobs.list", `[{"secret":"admin-secret"}]`}, {"job.delete", id},
+		{"jobs.create", `[{"secret":"admin-secret","job":` + wire + `}]`}, {"job.start", id},
+		{"jobs.create", `[{"secret":"admin-secret","job":` + snake("3001", "normal") + `}]`}, {"job.start", `[{"secret":"admin-secret","job_id":"3001"}]`},
+		{"jobs.create", `[{"secret":"admin-secret","job":` + snake("3002", "high") + `}]`}, {"job.start", `[{"secret":"admin-secret","job_id":"3002"}]`}, {"get_runner_status", `[{"secret":"admin-secret","name":"python"}]`},
+	} {
+		if got, code := call(t, h, c[0], c[1]); code != 0 {
+			t.Errorf("%s: %v, code %d", c[0], got, code)
+		}
+	}
+	c, err := admin.Client(1)
+	testkit.Must(t, err)
+	if queued := c.LRange(t.Context(), "queue:snakes", 0, -1).Val(); len(queued) != 2 || queued[1] != "job:12:3002" {
+		t.Errorf("queued: %v", queued)
+	}
+}
+
+// snake is a job with a priority for the runner snakes, which does not run.
+func snake(id, priority string) string {
+	return `{"id":"` + id + `","caller_id":"12","context_id":"1","payload":"x","runner":"snakes","executor":"snakes","timeout":5,"env_vars":{},"priority":"` + priority +
+		`","created_at":"2025-08-29T10:29:32Z","updated_at":"2025-08-29T10:29:32Z"}`
 }

@@ -14,11 +14,11 @@ import (
 	"edda/internal/logthrottle"
 )
 
-// sweepBatch bounds the jobs that one look ends in one context.
+// sweepBatch bounds the jobs that one sweep ends in one context.
 const sweepBatch = 500
 
-// Run ends jobs whose time has passed although no call waits for them, until ctx
-// ends. A look that fails is made again.
+// Run ends expired jobs until ctx ends, even if no call waits for them. It repeats a sweep
+// that failed.
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.o.Sweep)
 	defer tick.Stop()
@@ -48,7 +48,7 @@ func (s *Server) runOnce(ctx context.Context) error {
 	return nil
 }
 
-// sweep ends the jobs of one context whose time has passed.
+// sweep ends the expired jobs of one context.
 func (s *Server) sweep(ctx context.Context, context uint32) error {
 	c, err := s.db.Client(context)
 	if err != nil {
@@ -76,7 +76,8 @@ func (s *Server) sweep(ctx context.Context, context uint32) error {
 	return nil
 }
 
-// giveUpOn ends a job whose time has passed. A job that has time left is looked at again.
+// giveUpOn ends an expired job. For a job with time left it returns the time of the next
+// look.
 func (s *Server) giveUpOn(ctx context.Context, context uint32, key string) (again time.Time, err error) {
 	caller, id, err := hero.ParseJobKey(key)
 	if err != nil {

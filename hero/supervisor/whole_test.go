@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"edda/hero"
+	"edda/internal/testkit"
 )
 
 // A job's hash that the coordinator wrote keeps its retries, dependends and
@@ -18,34 +19,24 @@ func TestASupervisorOnTheCoordinatorsRedisKeepsTheHashOfAJobWhole(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			db := emptyDB(t)
 			h := serve(t, db, Options{})
-			if err := db.PutJob(t.Context(), hero.Job{ID: 21, CallerID: 12, ContextID: 1, Script: "x", ScriptType: "python", Status: hero.JobFinished}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, db.PutJob(t.Context(), hero.Job{ID: 21, CallerID: 12, ContextID: 1, Script: "x", ScriptType: "python", Status: hero.JobFinished}))
 			j := hero.Job{
 				ID: 2001, CallerID: 12, ContextID: 1, Script: "print(1)", ScriptType: "python", Executor: "python", Timeout: 5, Retries: 2,
 				EnvVars: map[string]string{"WHO": "me"}, Dependends: []uint32{21}, FlowID: flow, Attempt: min(flow, 1),
 				Signatures: json.RawMessage(`[{"by":"a"}]`), Status: hero.JobDispatched,
 			}
 			if flow != 0 {
-				j.Prerequisites = []string{"file-x"} // which the flow has looked after
+				j.Prerequisites = []string{"file-x"} // the flow has checked it
 			}
-			if err := db.PutJob(t.Context(), j); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, db.PutJob(t.Context(), j))
 			c, err := db.Client(1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := c.HSet(t.Context(), j.Key(), "theirs", "kept").Err(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
+			testkit.Must(t, c.HSet(t.Context(), j.Key(), "theirs", "kept").Err())
 			before := c.HGetAll(t.Context(), j.Key()).Val()
 			runner(t, db, 1, "queue:python", done)
 			text, err := json.Marshal(ToRun(j))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 2 { // the second time it is only answered
+			testkit.Must(t, err)
+			for range 2 { // the second call is only answered
 				if got, code := call(t, h, "job.run", fmt.Sprintf(`[{"secret":"admin-secret","job":%s}]`, text)); code != 0 || !reflect.DeepEqual(got, map[string]any{"success": "ran print(1)"}) {
 					t.Fatalf("%v, code %d", got, code)
 				}
@@ -62,13 +53,11 @@ func TestASupervisorOnTheCoordinatorsRedisKeepsTheHashOfAJobWhole(t *testing.T) 
 	}
 }
 
-// A job that was mended in a Redis of the supervisor's own takes the new definition,
-// and keeps what the wire does not say.
+// A higher attempt of a failed job in the supervisor's own Redis takes the new definition,
+// and keeps the fields that the wire omits.
 func TestAMendedJobTakesTheFieldsOfTheWireAndKeepsTheOthers(t *testing.T) {
 	db := emptyDB(t)
-	if err := db.PutJob(t.Context(), hero.Job{ID: 4, CallerID: 12, ContextID: 1, Script: "x", ScriptType: "python", Status: hero.JobFinished}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, db.PutJob(t.Context(), hero.Job{ID: 4, CallerID: 12, ContextID: 1, Script: "x", ScriptType: "python", Status: hero.JobFinished}))
 	j := hero.Job{ID: 5, CallerID: 12, ContextID: 1, Script: "bad", ScriptType: "python", Executor: "python", Attempt: 1, Retries: 2, Dependends: []uint32{4}}
 	enqueue := func(j hero.Job, want Verdict) {
 		t.Helper()

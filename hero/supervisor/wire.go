@@ -12,21 +12,21 @@ import (
 	"edda/hero"
 )
 
-// What supervisors and runners say in the same words.
+// The wire types that supervisors and runners share.
 type (
 	// ID is a string on the wire.
 	ID = hero.WireID
-	// Answer is what job.run gives.
+	// Answer is the result of job.run.
 	Answer = hero.JobAnswer
-	// State is what job.status gives.
+	// State is the result of job.status.
 	State = hero.JobState
-	// Job is a job as supervisors have it.
+	// Job is a job on the wire.
 	Job = hero.WireJob
 )
 
 func toID(n uint32) ID { return hero.ToWireID(n) }
 
-// FromHero is the job as a supervisor shows it.
+// FromHero converts a job of Redis to the wire.
 func FromHero(j hero.Job) Job {
 	executor := cmp.Or(j.Executor, string(j.ScriptType))
 	env := j.EnvVars
@@ -42,8 +42,8 @@ func FromHero(j hero.Job) Job {
 	}
 }
 
-// ToRun is the job as it goes to a supervisor. Its sender has looked after what it
-// waits for, and a flow tries its jobs again itself.
+// ToRun converts a job for a supervisor to run. It omits dependencies and prerequisites,
+// which the sender has checked, and the retries of a flow's job, which the flow makes.
 func ToRun(j hero.Job) Job {
 	wire := FromHero(j)
 	wire.Status, wire.Prerequisites, wire.Dependends = "", nil, nil
@@ -53,7 +53,7 @@ func ToRun(j hero.Job) Job {
 	return wire
 }
 
-// ToHero is the job as Redis has it.
+// ToHero converts a job of the wire for Redis.
 func ToHero(j Job) (hero.Job, error) {
 	var ids [3]uint32
 	var name string
@@ -96,7 +96,7 @@ func ToHero(j Job) (hero.Job, error) {
 	}, nil
 }
 
-// priorityOf reads the priority; none is the usual one.
+// priorityOf reads the priority. A missing one is normal.
 func priorityOf(p hero.Priority) (hero.Priority, error) {
 	if p == hero.PriorityNormal {
 		return p, nil
@@ -108,8 +108,8 @@ func priorityOf(p hero.Priority) (hero.Priority, error) {
 	return p, nil
 }
 
-// The words that a context's and a caller's number may stand behind in an id, as in
-// the documents: context-1, client-1.
+// The words that may precede a number in the id of a context or a caller, as in the
+// documents: context-1, client-1.
 const (
 	contextWords = "context"
 	callerWords  = "client caller actor"
@@ -143,8 +143,8 @@ func allNumbered(field string, ids []ID, words string) ([]uint32, error) {
 	return out, nil
 }
 
-// jobNumber reads the id of a job. One that is no number is a name: its job is kept under
-// a number that follows from it.
+// jobNumber reads the id of a job. An id that is no number is a name, whose hash is the
+// number of the job.
 func jobNumber(field string, id ID) (uint32, string, error) {
 	if n, err := id.Uint32(field); err == nil {
 		return n, "", nil
@@ -161,7 +161,7 @@ func jobNumber(field string, id ID) (uint32, string, error) {
 	return max(1, binary.BigEndian.Uint32(sum[:])), name, nil
 }
 
-// idOf is the job's id as its client gave it.
+// idOf returns the job's id as its client gave it.
 func idOf(j hero.Job) ID {
 	if j.Name != "" {
 		return ID(j.Name)
@@ -171,7 +171,7 @@ func idOf(j hero.Job) ID {
 
 func rfc3339(seconds uint32) string { return hero.WireTime(time.Unix(int64(seconds), 0)) }
 
-// unix reads a time; one that is missing is 0, as for a job that was never kept.
+// unix reads a time. A missing one is 0, as in a job that was never stored.
 func unix(field, s string) (uint32, error) {
 	if s == "" {
 		return 0, nil

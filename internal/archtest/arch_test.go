@@ -98,6 +98,7 @@ func TestEachRuleComplains(t *testing.T) {
 		{"the testkit", "cmd/edda/a.go", `package main; import _ "edda/internal/testkit"`, "only tests import edda/internal/testkit"},
 		{"a part of the testkit", "cmd/edda/a.go", `package main; import _ "edda/internal/testkit/natstest"`, "only tests import edda/internal/testkit/natstest"},
 		{"the testkit in a test", "store/a_test.go", `package store; import _ "edda/internal/testkit"`, ""},
+		{"the Redis of tests", "cmd/edda/a.go", `package main; import _ "edda/hero/redisdb/redisdbtest"`, "only tests import edda/hero/redisdb/redisdbtest"},
 		{"own room", "stream/a.go", `package stream; import _ "edda/stream/wire"`, ""},
 		{"wiring", "cmd/edda/a.go", `package main; import _ "edda/stream"`, ""},
 		{"unknown room", "attic/a.go", `package attic`, "attic is not in the table"},

@@ -11,8 +11,8 @@ import (
 // maxLines bounds a file, because a longer one has more than one concept.
 const maxLines = 800
 
-// testkit is the room that only tests import.
-const testkit = "internal/testkit"
+// testOnly lists the packages that only tests import.
+func testOnly() []string { return []string{"internal/testkit", "hero/redisdb/redisdbtest"} }
 
 // pure lists the packages that compute values without side effects.
 func pure() []string {
@@ -46,7 +46,7 @@ func importComplaints(rooms map[string]rule, f file) []string {
 		if !mine {
 			continue
 		}
-		if under(p, testkit) && !under(f.pkg, testkit) {
+		if slices.Contains(testOnly(), p) && f.pkg != p {
 			out = append(out, fmt.Sprintf("%s: only tests import %s", f.name, imported))
 		}
 		if to, ok := roomOf(rooms, p); !ok || !from.may(to) {

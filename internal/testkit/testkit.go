@@ -31,7 +31,16 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Run runs a loop until stop or the end of the test. The test fails unless the loop returns nil.
+// Must fails the test at once on an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Run runs a loop until stop, at the latest until the end of the test. The test fails
+// unless the loop returns nil.
 func Run(t testing.TB, loop func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -50,9 +59,7 @@ func Run(t testing.TB, loop func(context.Context) error) (stop func()) {
 func OpenStore(t testing.TB, dir string, o store.Options) (db *store.DB, stop func()) {
 	t.Helper()
 	db, err := store.Open(dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	stop = Run(t, func(ctx context.Context) error {
 		return errors.Join(db.Run(ctx), db.Close())
 	})
@@ -62,28 +69,22 @@ func OpenStore(t testing.TB, dir string, o store.Options) (db *store.DB, stop fu
 // Commit commits a change.
 func Commit(t testing.TB, db *store.DB, c store.Change) {
 	t.Helper()
-	if err := db.Commit(context.Background(), c); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, db.Commit(context.Background(), c))
 }
 
 // Cell reads the committed cell of a key.
 func Cell(t testing.TB, db *store.DB, k edda.Key) edda.Cell {
 	t.Helper()
 	v, err := db.View()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	defer v.Close()
 	cell, err := v.Cell(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return cell
 }
 
-// Must fails the test on an error, and else returns the value.
-func Must[T any](t testing.TB) func(v T, err error) T {
+// Value fails the test on an error, and else returns the value.
+func Value[T any](t testing.TB) func(v T, err error) T {
 	return func(v T, err error) T {
 		t.Helper()
 		if err != nil {
@@ -138,9 +139,7 @@ func Until(t testing.TB, within time.Duration, what string, holds func() bool) {
 func Metric(t testing.TB, r prometheus.Gatherer, name string, values ...string) float64 {
 	t.Helper()
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	sum := 0.0
 	for _, f := range families {
 		if f.GetName() != name {

@@ -52,7 +52,7 @@ func wantTaken(t *testing.T, what string, err error) {
 // find returns the entry of command1.
 func find(t *testing.T, l *Ledger) effects.Entry {
 	t.Helper()
-	return testkit.Must[effects.Entry](t)(l.Find(context.Background(), "acme", "c1"))
+	return testkit.Value[effects.Entry](t)(l.Find(context.Background(), "acme", "c1"))
 }
 
 func TestOneOfTwoWorkersGetsTheClaim(t *testing.T) {
@@ -61,7 +61,7 @@ func TestOneOfTwoWorkersGetsTheClaim(t *testing.T) {
 		if e := find(t, a); e.Found || e.Held {
 			t.Errorf("a new command is %+v", e)
 		}
-		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Value[effects.Entry](t)(a.Claim(ctx, command1()))
 		_, err := b.Claim(ctx, command1()) // with an entry read before
 		wantTaken(t, "the second claim", err)
 		wantTaken(t, "a result without a claim", b.Finish(ctx, finished(command1(), `1`)))
@@ -92,20 +92,20 @@ func TestOneOfTwoWorkersGetsTheClaim(t *testing.T) {
 func awaited(ctx context.Context, t *testing.T, l *Ledger, e effects.Entry) (effects.Entry, time.Duration) {
 	t.Helper()
 	from := time.Now()
-	e = testkit.Must[effects.Entry](t)(l.Await(ctx, e))
+	e = testkit.Value[effects.Entry](t)(l.Await(ctx, e))
 	return e, time.Since(from)
 }
 
 func TestAClaimExpiresWithoutRenewals(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Value[effects.Entry](t)(a.Claim(ctx, command1()))
 		time.Sleep(a.Lease() - time.Second) // Await starts a new wait
 		e, took := awaited(ctx, t, b, find(t, b))
 		if e.Held || took < b.Lease() || took > b.Lease()*5/4 {
 			t.Errorf("after %v it is %+v", took, e)
 		}
-		theirs := testkit.Must[effects.Entry](t)(b.Claim(ctx, e))
+		theirs := testkit.Value[effects.Entry](t)(b.Claim(ctx, e))
 		_, err := a.Renew(ctx, mine)
 		wantTaken(t, "the renewal of who was frozen", err)
 		wantTaken(t, "the result of who was frozen", a.Finish(ctx, finished(mine, `1`)))
@@ -119,7 +119,7 @@ func TestAClaimExpiresWithoutRenewals(t *testing.T) {
 func TestARenewedClaimDoesNotExpire(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Value[effects.Entry](t)(a.Claim(ctx, command1()))
 		var ended time.Time
 		go func() {
 			for range 30 {
@@ -139,7 +139,7 @@ func TestARenewedClaimDoesNotExpire(t *testing.T) {
 func TestAwaitEndsWithARelease(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Value[effects.Entry](t)(a.Claim(ctx, command1()))
 		held := find(t, b)
 		if err := a.Release(ctx, mine); err != nil {
 			t.Fatal(err)
@@ -151,7 +151,7 @@ func TestAwaitEndsWithARelease(t *testing.T) {
 		if !e.Found || e.Held {
 			t.Errorf("it is %+v", e)
 		}
-		testkit.Must[effects.Entry](t)(b.Claim(ctx, e))
+		testkit.Value[effects.Entry](t)(b.Claim(ctx, e))
 	})
 }
 
@@ -167,7 +167,7 @@ func TestAClaimOfAnEarlierRunIsNotHeld(t *testing.T) {
 		"a worker without a home": {"", "r2", true},
 	}
 	bubble(t, func(ctx context.Context, w *world) {
-		testkit.Must[effects.Entry](t)(w.ledgerOf("s1", "r1").Claim(ctx, command1()))
+		testkit.Value[effects.Entry](t)(w.ledgerOf("s1", "r1").Claim(ctx, command1()))
 		for name, test := range tests {
 			if e := find(t, w.ledgerOf(test.home, test.run)); e.Held != test.held {
 				t.Errorf("%s: held is %v", name, e.Held)
@@ -179,7 +179,7 @@ func TestAClaimOfAnEarlierRunIsNotHeld(t *testing.T) {
 func TestAwaitEndsWithItsContext(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
+		testkit.Value[effects.Entry](t)(a.Claim(ctx, command1()))
 		short, cancel := context.WithTimeout(ctx, time.Second/2)
 		defer cancel()
 		e, err := b.Await(short, find(t, b))
@@ -193,9 +193,9 @@ func TestAwaitWaitsForTheLongerLease(t *testing.T) {
 	for name, leases := range map[string][2]time.Duration{"the holder's": {time.Minute, time.Second}, "that of who waits": {time.Second, time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
-				a := testkit.Must[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Lease: leases[0]}))
-				b := testkit.Must[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Lease: leases[1]}))
-				testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
+				a := testkit.Value[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Lease: leases[0]}))
+				b := testkit.Value[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Lease: leases[1]}))
+				testkit.Value[effects.Entry](t)(a.Claim(ctx, command1()))
 				if e, took := awaited(ctx, t, b, find(t, b)); e.Held || took < time.Minute || took > 70*time.Second {
 					t.Errorf("after %v it is %+v", took, e)
 				}
@@ -207,7 +207,7 @@ func TestAwaitWaitsForTheLongerLease(t *testing.T) {
 func TestAwaitFailsIfTheRecordCannotBeRead(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
+		testkit.Value[effects.Entry](t)(a.Claim(ctx, command1()))
 		held := find(t, b)
 		if _, err := b.kv.PutString(ctx, ledgerKey("acme", "c1"), "x"); err != nil {
 			t.Fatal(err)
@@ -232,12 +232,12 @@ func TestClaimsOfTheFormerLedgerCount(t *testing.T) {
 	begun := edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Owner: "r0"}
 	ended := edda.Claim{Tenant: "acme", CommandID: "c2", Effect: "pay", Owner: "r0", Done: true, Outcome: edda.Succeeded, Result: json.RawMessage(`5`)}
 	bubble(t, func(ctx context.Context, w *world) {
-		l := testkit.Must[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Former: former{"acme c1": begun, "acme c2": ended}}))
+		l := testkit.Value[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Former: former{"acme c1": begun, "acme c2": ended}}))
 		e := find(t, l)
 		if !e.Found || e.Held || e.Claim.Done {
 			t.Errorf("what was begun is %+v", e)
 		}
-		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, e))
+		mine := testkit.Value[effects.Entry](t)(l.Claim(ctx, e))
 		if e := find(t, w.ledgerOf("s2", "r1")); !e.Held {
 			t.Errorf("for others it is %+v", e)
 		}
@@ -247,10 +247,10 @@ func TestClaimsOfTheFormerLedgerCount(t *testing.T) {
 		if e := find(t, l); string(e.Claim.Result) != `6` { // the bucket overrides it
 			t.Errorf("it is %+v", e)
 		}
-		if e := testkit.Must[effects.Entry](t)(l.Find(ctx, "acme", "c2")); !e.Claim.Done || string(e.Claim.Result) != `5` {
+		if e := testkit.Value[effects.Entry](t)(l.Find(ctx, "acme", "c2")); !e.Claim.Done || string(e.Claim.Result) != `5` {
 			t.Errorf("what was done is %+v", e)
 		}
-		if e := testkit.Must[effects.Entry](t)(l.Find(ctx, "acme", "c3")); e.Found {
+		if e := testkit.Value[effects.Entry](t)(l.Find(ctx, "acme", "c3")); e.Found {
 			t.Errorf("what was not is %+v", e)
 		}
 	})
@@ -260,7 +260,7 @@ func TestClaimsOfTheFormerLedgerCount(t *testing.T) {
 func TestADeletedEntryIsNotFound(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a := w.ledgerOf("s1", "r1")
-		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Value[effects.Entry](t)(a.Claim(ctx, command1()))
 		if err := a.kv.Delete(ctx, ledgerKey("acme", "c1")); err != nil {
 			t.Fatal(err)
 		}
@@ -278,8 +278,8 @@ func TestADeletedEntryIsNotFound(t *testing.T) {
 
 func TestEntriesExpireAfterTheRetention(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		l := testkit.Must[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Retention: 2 * time.Hour, Memory: true}))
-		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
+		l := testkit.Value[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{Retention: 2 * time.Hour, Memory: true}))
+		mine := testkit.Value[effects.Entry](t)(l.Claim(ctx, command1()))
 		time.Sleep(time.Hour)
 		if err := l.Finish(ctx, finished(mine, `1`)); err != nil {
 			t.Fatal(err)
@@ -292,14 +292,14 @@ func TestEntriesExpireAfterTheRetention(t *testing.T) {
 		if e := find(t, l); e.Found {
 			t.Errorf("it is %+v", e)
 		}
-		testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
+		testkit.Value[effects.Entry](t)(l.Claim(ctx, command1()))
 	})
 }
 
 func TestAResultOfTheLargestSizeFits(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
-		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
+		mine := testkit.Value[effects.Entry](t)(l.Claim(ctx, command1()))
 		result := `"` + strings.Repeat("<&>", 256<<10/3) + `"` // six bytes each if they were escaped
 		if err := l.Finish(ctx, finished(mine, result)); err != nil {
 			t.Fatal(err)
@@ -352,7 +352,7 @@ func TestTheBucketIsCreatedAdoptedOrRefused(t *testing.T) {
 				}
 				cfg := o.bucket()
 				test.change(&cfg)
-				testkit.Must[jetstream.Stream](t)(w.JS.CreateStream(ctx, cfg))
+				testkit.Value[jetstream.Stream](t)(w.JS.CreateStream(ctx, cfg))
 				l, err := OpenLedger(ctx, w.JS, LedgerOptions{})
 				if len(test.says) > 0 {
 					testkit.WantError(t, err, edda.Permanent, append(test.says, LedgerBucket)...)
@@ -361,8 +361,8 @@ func TestTheBucketIsCreatedAdoptedOrRefused(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
-				testkit.Must[effects.Entry](t)(l.Renew(ctx, mine))
+				mine := testkit.Value[effects.Entry](t)(l.Claim(ctx, command1()))
+				testkit.Value[effects.Entry](t)(l.Renew(ctx, mine))
 			})
 		})
 	}
@@ -373,7 +373,7 @@ func TestDurabilityOfTheLedger(t *testing.T) {
 		if d := w.ledgerOf("", "").Durability(); !d.Created || d.Synced || d.Age != defaultRetention+retentionSlack || !strings.Contains(d.Note, "sync_interval") {
 			t.Errorf("made: %+v", d)
 		}
-		l := testkit.Must[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{SyncAlways: true, Replicas: 3}))
+		l := testkit.Value[*Ledger](t)(OpenLedger(ctx, w.JS, LedgerOptions{SyncAlways: true, Replicas: 3}))
 		if d := l.Durability(); d.Created || !d.Synced || !strings.Contains(d.Note, "1 replicas instead of 3") {
 			t.Errorf("adopted: %+v", d)
 		}

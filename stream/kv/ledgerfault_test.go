@@ -77,9 +77,9 @@ func TestAWriteWithALostAckIsOurs(t *testing.T) {
 		l := w.ledgerOf("s1", "r1")
 		kv := faulty(l)
 		kv.lost, kv.behind = 1, nil
-		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
+		mine := testkit.Value[effects.Entry](t)(l.Claim(ctx, command1()))
 		kv.lost = 1
-		mine = testkit.Must[effects.Entry](t)(l.Renew(ctx, mine))
+		mine = testkit.Value[effects.Entry](t)(l.Renew(ctx, mine))
 		kv.lost = 1
 		if err := l.Finish(ctx, finished(mine, `1`)); err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestALostWriteIsRetried(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		faulty(l).never = 3
-		testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
+		testkit.Value[effects.Entry](t)(l.Claim(ctx, command1()))
 		if e := find(t, l); !e.Held {
 			t.Errorf("it is %+v", e)
 		}
@@ -106,13 +106,13 @@ func TestALostRenewalDoesNotPassForTheNext(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		kv := faulty(l)
-		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
+		mine := testkit.Value[effects.Entry](t)(l.Claim(ctx, command1()))
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
 		kv.lost = 1
 		old := json.RawMessage(nil)
 		if _, err := kv.write(func() (uint64, error) { // as an abandoned Renew does
-			e := testkit.Must[jetstream.KeyValueEntry](t)(kv.KeyValue.Get(ctx, ledgerKey("acme", "c1")))
+			e := testkit.Value[jetstream.KeyValueEntry](t)(kv.KeyValue.Get(ctx, ledgerKey("acme", "c1")))
 			old = e.Value()
 			return kv.KeyValue.Update(ctx, e.Key(), old, e.Revision())
 		}); !errors.Is(err, nats.ErrTimeout) {
@@ -122,7 +122,7 @@ func TestALostRenewalDoesNotPassForTheNext(t *testing.T) {
 			t.Errorf("a renewal that was cut: %v", err)
 		}
 		before := find(t, l).Revision
-		renewed := testkit.Must[effects.Entry](t)(l.Renew(ctx, mine))
+		renewed := testkit.Value[effects.Entry](t)(l.Renew(ctx, mine))
 		if renewed.Revision <= before {
 			t.Errorf("revision %d is that of an earlier write", renewed.Revision)
 		}
@@ -136,7 +136,7 @@ func TestFinishIsIdempotent(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		l := w.ledgerOf("s1", "r1")
 		kv := faulty(l)
-		mine := testkit.Must[effects.Entry](t)(l.Claim(ctx, command1()))
+		mine := testkit.Value[effects.Entry](t)(l.Claim(ctx, command1()))
 		done := finished(mine, `1`)
 		if err := l.Finish(ctx, done); err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestStaleReadsNeverAllowAClaim(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
 		kv := faulty(b)
-		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Value[effects.Entry](t)(a.Claim(ctx, command1()))
 		kv.blank = true
 		e := find(t, b)
 		if e.Found {
@@ -169,7 +169,7 @@ func TestStaleReadsNeverAllowAClaim(t *testing.T) {
 		_, err := b.Claim(ctx, e)
 		wantTaken(t, "a claim over nothing", err)
 
-		claimed := testkit.Must[jetstream.KeyValueEntry](t)(kv.KeyValue.Get(ctx, ledgerKey("acme", "c1")))
+		claimed := testkit.Value[jetstream.KeyValueEntry](t)(kv.KeyValue.Get(ctx, ledgerKey("acme", "c1")))
 		held := find(t, b)
 		if err := a.Finish(ctx, finished(mine, `1`)); err != nil {
 			t.Fatal(err)
@@ -209,7 +209,7 @@ func TestAWriteIsBoundedInTime(t *testing.T) {
 func TestAClaimSurvivesAnOutage(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
-		mine := testkit.Must[effects.Entry](t)(a.Claim(ctx, command1()))
+		mine := testkit.Value[effects.Entry](t)(a.Claim(ctx, command1()))
 		held := find(t, b)
 		waited := make(chan effects.Entry, 1)
 		go func() {
@@ -220,7 +220,7 @@ func TestAClaimSurvivesAnOutage(t *testing.T) {
 			waited <- e
 		}()
 		w.Restart(func() { time.Sleep(a.Lease() / 3) })
-		mine = testkit.Must[effects.Entry](t)(a.Renew(ctx, mine))
+		mine = testkit.Value[effects.Entry](t)(a.Renew(ctx, mine))
 		time.Sleep(a.Lease() * 3 / 4)
 		if err := a.Finish(ctx, finished(mine, `1`)); err != nil {
 			t.Error(err)

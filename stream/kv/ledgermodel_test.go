@@ -29,7 +29,7 @@ func TestTwoClaimsAreNeverLive(t *testing.T) {
 		}
 		cfg := o.bucket()
 		cfg.MaxMsgsPerSubject = 1 << 20 // remember every write
-		testkit.Must[jetstream.Stream](t)(w.JS.CreateStream(ctx, cfg))
+		testkit.Value[jetstream.Stream](t)(w.JS.CreateStream(ctx, cfg))
 		n := 0
 		rapid.Check(t, func(rt *rapid.T) {
 			n++

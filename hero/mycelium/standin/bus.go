@@ -192,7 +192,7 @@ func (b *Bus) hold(t transit) {
 	}
 }
 
-// tried tells whether the sender still tries. The caller holds the lock.
+// tried reports whether the sender still tries. The caller holds the lock.
 func (b *Bus) tried(t transit) bool {
 	out := t.from.outbox[t.id]
 	return t.from.life == t.life && out != nil && b.state(out) == statePending

@@ -229,7 +229,7 @@ func (n *Node) end() <-chan struct{} {
 	return n.ended
 }
 
-// has tells whether the inbox has a message of the id. The caller holds the lock.
+// has reports whether the inbox has a message of the id. The caller holds the lock.
 func (n *Node) has(id string) bool {
 	return slices.ContainsFunc(n.inbox, func(m received) bool { return m.id == id })
 }
