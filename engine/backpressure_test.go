@@ -31,7 +31,7 @@ func (c *crowd) full() []string {
 	return c.names
 }
 
-func (c *crowd) crowded() map[SagaTenant]string { return nil }
+func (c *crowd) overShare() map[SagaTenant]string { return nil }
 
 // inCrowdedWorld runs the test with an engine that asks the crowd for room.
 func inCrowdedWorld(t *testing.T, test func(w *world, c *crowd)) {
@@ -47,7 +47,7 @@ func inCrowdedWorld(t *testing.T, test func(w *world, c *crowd)) {
 
 // look waits until the intake has asked again.
 func look() {
-	time.Sleep(2 * lookEvery)
+	time.Sleep(2 * tickEvery)
 	synctest.Wait()
 }
 

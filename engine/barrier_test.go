@@ -72,7 +72,7 @@ func TestAnEventDoesNotWaitForAServerThatDoesNotAnswer(t *testing.T) {
 		settle() // for a while nothing waits
 		w.wantLog(key("k"), "pay", "first", "second")
 		w.streams.change(func() { w.streams.mute = false })
-		time.Sleep(barrierRest)
+		time.Sleep(barrierRetry)
 		w.streams.publish("B", event("third", "add", "k"))
 		asked()
 		w.wantLog(key("k"), "pay", "first", "second", "timer-pay", "third")

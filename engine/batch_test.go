@@ -8,7 +8,7 @@ import (
 func TestFewInputsAreNotWorthALaneMore(t *testing.T) {
 	most := runtime.GOMAXPROCS(0)
 	for _, c := range []struct{ lanes, inputs, want int }{
-		{0, 1, 1}, {0, 2*worthLane - 1, 1}, {0, 2 * worthLane, min(most, 2)}, {0, maxBatch, min(most, maxBatch/worthLane)},
+		{0, 1, 1}, {0, 2*minLaneInputs - 1, 1}, {0, 2 * minLaneInputs, min(most, 2)}, {0, maxBatch, min(most, maxBatch/minLaneInputs)},
 		{3, 1, 3},
 	} {
 		o := Options{Lanes: c.lanes}

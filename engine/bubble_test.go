@@ -113,7 +113,7 @@ func (w *world) ids() (ids []string) {
 // little virtual time passes only when every goroutine waits, more than a batch or a position waits.
 func settle() {
 	synctest.Wait()
-	time.Sleep(moveWithin + 2*maxGather)
+	time.Sleep(moveWithin + 2*maxLinger)
 	synctest.Wait()
 }
 
@@ -200,15 +200,15 @@ func TestStrangersNamesAreNoLabels(t *testing.T) {
 		return tr
 	}
 	for i := range 2 * maxNamedSagas {
-		m.became(stranger(fmt.Sprint("forged", i)))
+		m.count(stranger(fmt.Sprint("forged", i)))
 	}
-	m.became(stranger("order"))
-	m.became(of("order"))
-	m.became(stranger("order"))
+	m.count(stranger("order"))
+	m.count(of("order"))
+	m.count(stranger("order"))
 	for i := range maxNamedSagas {
-		m.became(of(fmt.Sprint("saga", i)))
+		m.count(of(fmt.Sprint("saga", i)))
 	}
-	m.became(of("order"))
+	m.count(of("order"))
 	for labels, want := range map[[2]string]float64{
 		{"dead", "other"}: 2*maxNamedSagas + 1, {"handled", "order"}: 2, {"dead", "order"}: 1, {"handled", "other"}: 1, {"handled", "saga0"}: 1,
 	} {

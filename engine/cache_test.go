@@ -12,15 +12,15 @@ import (
 	"edda"
 )
 
-// keptOf is the loop's, looked at by its own goroutine.
-func (w *world) keptOf() (cells map[edda.Key]edda.Cell, size int) {
+// cachedCells is the loop's, looked at by its own goroutine.
+func (w *world) cachedCells() (cells map[edda.Key]edda.Cell, size int) {
 	w.t.Helper()
 	cells = map[edda.Key]edda.Cell{}
 	if err := w.engine.ask(w.t.Context(), func(v *loop, done report) {
-		for _, h := range []half{v.cache.older, v.cache.newer} {
+		for _, h := range []generation{v.cache.old, v.cache.young} {
 			size += h.size
 			for k := range h.cells {
-				cells[k], _ = v.cache.find(k)
+				cells[k], _ = v.cache.get(k)
 			}
 		}
 		done <- nil
@@ -30,10 +30,10 @@ func (w *world) keptOf() (cells map[edda.Key]edda.Cell, size int) {
 	return cells, size
 }
 
-// wantKept compares all that is kept with the store.
-func (w *world) wantKept() (n int) {
+// wantCached compares all that is kept with the store.
+func (w *world) wantCached() (n int) {
 	w.t.Helper()
-	cells, _ := w.keptOf()
+	cells, _ := w.cachedCells()
 	for k, cell := range cells {
 		got, err := json.Marshal(cell)
 		if err != nil {
@@ -74,7 +74,7 @@ func TestWhatIsKeptIsWhatTheStoreHas(t *testing.T) {
 			if i%10 == 9 {
 				time.Sleep(10 * time.Second) // longer than a store that failed is left alone
 				settle()
-				most = max(most, w.wantKept())
+				most = max(most, w.wantCached())
 			}
 		}
 		if most < 5 {
@@ -107,7 +107,7 @@ func TestNothingIsKeptOverAFailure(t *testing.T) {
 		w.gate.set(false, errDiskFull)
 		w.streams.publish("A", event("e2", "add", "other"))
 		settle()
-		if cells, _ := w.keptOf(); len(cells) > 0 {
+		if cells, _ := w.cachedCells(); len(cells) > 0 {
 			t.Errorf("kept: %v", cells)
 		}
 		w.gate.set(false, nil)
@@ -129,7 +129,7 @@ func TestWhatHasEndedOrIsHeldIsNotKept(t *testing.T) {
 		if w.cell(key("done")).Instance.Status != edda.StatusDone || w.cell(key("panic")).Instance.Held == "" {
 			t.Fatal("the one has not ended, or the other is not held")
 		}
-		if cells, _ := w.keptOf(); len(cells) > 0 {
+		if cells, _ := w.cachedCells(); len(cells) > 0 {
 			t.Errorf("kept: %v", cells)
 		}
 	})
@@ -144,29 +144,29 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 	for i := range 2000 {
 		key, cell := of(i)
-		k.keep(key, cell)
-		k.keep(key, cell)
+		k.put(key, cell)
+		k.put(key, cell)
 		size := 0
-		for _, h := range []half{k.newer, k.older} {
+		for _, h := range []generation{k.young, k.old} {
 			for _, c := range h.cells {
 				size += c.instance.Size()
 			}
 		}
-		if size > maxKept || size != k.newer.size+k.older.size {
-			t.Fatalf("%d bytes, said to be %d and %d", size, k.newer.size, k.older.size)
+		if size > maxCached || size != k.young.size+k.old.size {
+			t.Fatalf("%d bytes, said to be %d and %d", size, k.young.size, k.old.size)
 		}
 		most = max(most, size)
 	}
-	if _, ok := k.find(key("1999")); !ok || most < maxKept*9/10 {
+	if _, ok := k.get(key("1999")); !ok || most < maxCached*9/10 {
 		t.Errorf("%d bytes at most; the last is there: %v", most, ok)
 	}
-	if _, ok := k.find(key("0")); ok {
+	if _, ok := k.get(key("0")); ok {
 		t.Error("the first is still there")
 	}
 	large, cell := of(0)
-	cell.Instance.State = make([]byte, keptMost)
-	k.keep(large, cell)
-	if _, ok := k.find(large); ok {
+	cell.Instance.State = make([]byte, maxCachedCell)
+	k.put(large, cell)
+	if _, ok := k.get(large); ok {
 		t.Error("one that is too large is there")
 	}
 }
@@ -181,8 +181,8 @@ func TestAnInstanceWithPartsIsKeptWithItsMemoAlone(t *testing.T) {
 	k := newInstanceCache()
 	keep := func(id string, parts int, memo edda.Memo) bool {
 		key := edda.Key{Saga: "flow", Correlation: id}
-		k.keep(key, edda.Cell{Key: key, Instance: &edda.Instance{Key: key, Status: edda.StatusRunning, Parts: parts, Memo: memo}})
-		_, found := k.find(key)
+		k.put(key, edda.Cell{Key: key, Instance: &edda.Instance{Key: key, Status: edda.StatusRunning, Parts: parts, Memo: memo}})
+		_, found := k.get(key)
 		return found
 	}
 	if keep("a", 3, nil) || !keep("b", 3, heldMemo(100)) || !keep("c", 0, nil) || keep("d", 3, heldMemo(maxMemos)) {
@@ -190,11 +190,11 @@ func TestAnInstanceWithPartsIsKeptWithItsMemoAlone(t *testing.T) {
 	}
 	for i := range 100 {
 		keep(fmt.Sprint(i), 3, heldMemo(maxMemos/10))
-		if n := k.newer.memos + k.older.memos; n > maxMemos {
+		if n := k.young.memos + k.old.memos; n > maxMemos {
 			t.Fatalf("%d bytes of memos are kept", n)
 		}
 	}
-	if _, found := k.find(edda.Key{Saga: "flow", Correlation: "0"}); found {
+	if _, found := k.get(edda.Key{Saga: "flow", Correlation: "0"}); found {
 		t.Error("nothing was forgotten")
 	}
 }

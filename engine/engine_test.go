@@ -312,7 +312,7 @@ func TestASilentSourceIsAskedAllTheSame(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		before := w.streams.taken()
-		time.Sleep(10*lookEvery + lookEvery/2)
+		time.Sleep(10*tickEvery + tickEvery/2)
 		if n := w.streams.taken() - before; n != 10 {
 			t.Errorf("it was asked %d times", n)
 		}

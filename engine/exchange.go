@@ -8,35 +8,35 @@ import (
 	"edda/saga"
 )
 
-// Exchange changes one cell beside the streams: change is given the newest record
-// of the key, once no other input of it is under way, and says what is to be
-// committed. It returns when that is durable. Change must be pure but for noting
-// what it decided: where a commit fails it is asked again, with the cell as it is
-// then. A panic of it is returned, and nothing is changed.
+// Exchange changes one cell without an event of a stream. It calls change with the newest
+// cell of the key, in the order of the key's inputs, commits what change returns, and returns
+// when that is durable. Change must be pure apart from recording its decision: after a failed
+// commit it is called again with the cell of that moment. When change panics, Exchange
+// returns an error and changes nothing.
 func (e *Engine) Exchange(ctx context.Context, k edda.Key, change func(edda.Cell) (edda.Cell, []edda.Transition)) error {
 	x := &exchange{key: k, change: change}
 	err := e.ask(ctx, func(v *loop, done report) {
-		v.hand(newExchange(x, &handover{left: 1, done: done}))
+		v.enqueueDue(newExchange(x, &handover{left: 1, done: done}))
 	})
 	if err == nil {
-		err = x.failed // written before the report was sent
+		err = x.failed // set before the report was sent
 	}
 	return err
 }
 
-// exchange is one cell to be changed, and why it could not be.
+// exchange is one call of Exchange, and why it could not change the cell.
 type exchange struct {
 	key    edda.Key
 	change func(edda.Cell) (edda.Cell, []edda.Transition)
 	failed error
 }
 
-// newExchange is due at once: the zero time is within every horizon.
+// newExchange makes an item that is due at once: the zero time is below any watermark.
 func newExchange(x *exchange, h *handover) *item {
 	return &item{due: &due{exchange: x, time: time.Time{}, handed: h}, targets: []saga.Target{{Key: x.key}}}
 }
 
-// decide asks for the change. What panics changes nothing.
+// decide calls change. A panic changes nothing.
 func (x *exchange) decide(cell edda.Cell) (next edda.Cell, changed []edda.Transition) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -49,14 +49,8 @@ func (x *exchange) decide(cell edda.Cell) (next edda.Cell, changed []edda.Transi
 	return next, changed
 }
 
-// spoilt is set where the store can never write what the exchange wants.
-func (x *exchange) spoilt(err error) (edda.Cell, []edda.Transition) {
-	x.failed = err
-	return edda.Cell{}, nil
-}
-
-// Apply gives one event to a cell as the engine does: a panic is a dead letter
-// that holds the key.
+// Apply applies one event to a cell as the engine does: a panic becomes a dead letter that
+// holds the key.
 func Apply(s Sagas, cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	l := lane{batch: &batch{sagas: s}}
 	return l.decide(cell, t, &item{event: ev})

@@ -412,9 +412,9 @@ func (g *gate) sent(n int) []store.Change {
 	return slices.Clone(g.submitted[n:])
 }
 
-func (g *gate) line() submitter { return &gateLine{gate: g, real: g.records.line()} }
+func (g *gate) submitter() submitter { return &gatedSubmitter{gate: g, real: g.records.submitter()} }
 
-type gateLine struct {
+type gatedSubmitter struct {
 	gate   *gate
 	real   submitter
 	broken error
@@ -422,7 +422,7 @@ type gateLine struct {
 
 // SubmitWithin passes the change on at once while nothing stands in its way, so that
 // what the store refuses is refused here.
-func (l *gateLine) SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error {
+func (l *gatedSubmitter) SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error {
 	g := l.gate
 	g.mu.Lock()
 	kept := c
@@ -439,7 +439,7 @@ func (l *gateLine) SubmitWithin(ctx context.Context, c store.Change, within time
 	return nil
 }
 
-func (l *gateLine) pass(ctx context.Context, c store.Change, within time.Duration, done func(error)) {
+func (l *gatedSubmitter) pass(ctx context.Context, c store.Change, within time.Duration, done func(error)) {
 	g := l.gate
 	defer g.passed()
 	g.mu.Lock()
@@ -463,7 +463,7 @@ func (l *gateLine) pass(ctx context.Context, c store.Change, within time.Duratio
 
 // broke fails what is behind a change that the store refused: its submitter was not told
 // when it submitted it, and built on it.
-func (l *gateLine) broke(err error) {
+func (l *gatedSubmitter) broke(err error) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
 	l.broken = edda.Classify(edda.Temporary, "a change before it failed: %v", err) // not its class

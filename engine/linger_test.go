@@ -8,25 +8,25 @@ import (
 
 func TestABatchWaitsForAsManyAsUsuallyComeTogether(t *testing.T) {
 	begun := time.Unix(0, 0)
-	soon, late := begun.Add(maxGather/2), begun.Add(maxGather)
+	soon, late := begun.Add(maxLinger/2), begun.Add(maxLinger)
 	for name, c := range map[string]struct {
-		usual, batches, n int
+		expected, batches, n int
 		now               time.Time
 		want              bool
 	}{
-		"fewer than usual":                 {usual: 10, batches: 1, n: 9, now: soon, want: true},
-		"as many as usual":                 {usual: 10, batches: 1, n: 10, now: soon},
-		"as many, where it may grow":       {usual: 10, batches: wholeEvery, n: 10, now: soon, want: true},
-		"fewer, but it has waited":         {usual: 10, batches: 1, n: 9, now: late},
-		"few were under way":               {usual: leastInputs - 1, batches: 1, n: 1, now: soon},
-		"few, where it might grow":         {usual: leastInputs - 1, batches: wholeEvery, n: 1, now: soon},
-		"as many, and it has waited, grow": {usual: 10, batches: wholeEvery, n: 10, now: late},
+		"fewer than usual":                 {expected: 10, batches: 1, n: 9, now: soon, want: true},
+		"as many as usual":                 {expected: 10, batches: 1, n: 10, now: soon},
+		"as many, where it may grow":       {expected: 10, batches: probeEvery, n: 10, now: soon, want: true},
+		"fewer, but it has waited":         {expected: 10, batches: 1, n: 9, now: late},
+		"few were under way":               {expected: minExpected - 1, batches: 1, n: 1, now: soon},
+		"few, where it might grow":         {expected: minExpected - 1, batches: probeEvery, n: 1, now: soon},
+		"as many, and it has waited, grow": {expected: 10, batches: probeEvery, n: 10, now: late},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newLinger()
 			defer k.timer.Stop()
-			k.usual, k.batches, k.begun = c.usual, c.batches, begun
-			if got := k.awaited(c.n, c.now); got != c.want {
+			k.expected, k.batches, k.begun = c.expected, c.batches, begun
+			if got := k.waits(c.n, c.now); got != c.want {
 				t.Errorf("waits: %v", got)
 			}
 		})
@@ -36,22 +36,22 @@ func TestABatchWaitsForAsManyAsUsuallyComeTogether(t *testing.T) {
 func TestWhatIsUsualFadesAndGrows(t *testing.T) {
 	c := newLinger()
 	defer c.timer.Stop()
-	c.took(256, time.Time{})
-	if c.usual != 256 {
-		t.Fatalf("usual after a batch of 256: %d", c.usual)
+	c.begin(256, time.Time{})
+	if c.expected != 256 {
+		t.Fatalf("usual after a batch of 256: %d", c.expected)
 	}
 	batches := 0
-	for ; c.usual >= leastInputs; batches++ {
-		c.took(1, time.Time{})
+	for ; c.expected >= minExpected; batches++ {
+		c.begin(1, time.Time{})
 	}
 	if most := 40; batches > most {
 		t.Errorf("lone inputs wait for %d batches, want at most %d", batches, most)
 	}
 	for range 10 {
-		c.took(1, time.Time{})
+		c.begin(1, time.Time{})
 	}
-	if c.usual != 1 {
-		t.Errorf("usual of lone inputs: %d", c.usual)
+	if c.expected != 1 {
+		t.Errorf("usual of lone inputs: %d", c.expected)
 	}
 }
 
@@ -74,12 +74,12 @@ func (w *world) oneAfterTheOther(n int, apart time.Duration) (sets int, waited t
 func TestWhereManyAreUnderWayTheyAreCommittedTogether(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.together(64)
-		const n, apart = 40, maxGather / 8
+		const n, apart = 40, maxLinger / 8
 		sets, waited := w.oneAfterTheOther(n, apart)
-		if most := int(n*apart/maxGather) + 2; sets > most {
+		if most := int(n*apart/maxLinger) + 2; sets > most {
 			t.Errorf("%d results in %v in %d change sets, want at most %d", n, n*apart, sets, most)
 		}
-		if waited > maxGather {
+		if waited > maxLinger {
 			t.Errorf("the last waited %v", waited)
 		}
 	})
@@ -99,7 +99,7 @@ func (w *world) together(n int) {
 func TestWhereFewAreUnderWayNoneWaitsForOthers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const n = 40
-		sets, waited := w.oneAfterTheOther(n, maxGather/8)
+		sets, waited := w.oneAfterTheOther(n, maxLinger/8)
 		if sets != n || waited > 0 {
 			t.Errorf("%d results in %d change sets, and the last waited %v", n, sets, waited)
 		}

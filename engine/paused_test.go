@@ -161,12 +161,12 @@ func TestNothingIsPausedBeforeARestoredStoreHasTakenInItsPast(t *testing.T) {
 func TestNoMoreSagasFallBehindThanMayBe(t *testing.T) {
 	inRooms(t, chorus{"old"}, func(w *world, l *library, room *rooms) {
 		var all []SagaTenant
-		for i := range maxPaused + 50 {
+		for i := range maxLaggards + 50 {
 			all = append(all, SagaTenant{fmt.Sprint("t", i), "old"})
 		}
 		room.set(all...)
 		look()
-		if n := len(w.engine.Info().Behind); n != maxPaused {
+		if n := len(w.engine.Info().Behind); n != maxLaggards {
 			t.Errorf("%d are behind", n)
 		}
 		room.set()
@@ -192,7 +192,7 @@ func (r *rooms) set(pairs ...SagaTenant) {
 
 func (r *rooms) full() []string { return nil }
 
-func (r *rooms) crowded() map[SagaTenant]string {
+func (r *rooms) overShare() map[SagaTenant]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.pairs)
@@ -217,7 +217,7 @@ func TestReadersGoOnToThoseWhoWait(t *testing.T) {
 		if got := w.logOf("late", "K"); len(got) != 300 {
 			t.Errorf("took in %d events", len(got))
 		}
-		if took := time.Since(began); took > readerTurn {
+		if took := time.Since(began); took > readerSlice {
 			t.Errorf("it took %v", took)
 		}
 	})

@@ -212,7 +212,7 @@ func TestHandedResultsHaveABoundOfBytes(t *testing.T) {
 	if err := q.add(result("d", "k", "add"), make(report, 1)); !errors.Is(err, ErrFull) {
 		t.Errorf("beside it: %v", err)
 	}
-	q.gone(q.take()[0])
+	q.release(q.take()[0])
 	if err := q.add(result("d", "k", "add"), make(report, 1)); err != nil {
 		t.Errorf("after it: %v", err)
 	}

@@ -73,7 +73,7 @@ func TestOneDeadDestinationTakesHalfOfTheRoomAndTwoAThirdEach(t *testing.T) {
 			t.Helper()
 			time.Sleep(sharesEvery)
 			var got []string
-			for pair, destination := range r.crowded() {
+			for pair, destination := range r.overShare() {
 				if got = append(got, pair.Tenant); pair.Saga != "order" || destination != "gateway" {
 					t.Errorf("%s: %v at %s", what, pair, destination)
 				}
@@ -120,7 +120,7 @@ func TestNoMoreSharesAreListedThanMayBe(t *testing.T) {
 		}
 		db.add(fmt.Sprint("t", i), n)
 	}
-	got := newOutboxRoom(db, places, 3*maxShares).crowded()
+	got := newOutboxRoom(db, places, 3*maxShares).overShare()
 	if len(got) != maxShares {
 		t.Errorf("%d shares", len(got))
 	}
@@ -137,7 +137,7 @@ func TestTheFirstDestinationOfASagaIsNamed(t *testing.T) {
 	db := newCounted()
 	db.add("acme", 9)
 	db.rows[edda.WorkFact][store.Owner{Tenant: "acme", Saga: "order"}] = 9
-	if got := newOutboxRoom(db, places, 10).crowded(); got[SagaTenant{"acme", "order"}] != "gateway" || len(got) != 1 {
+	if got := newOutboxRoom(db, places, 10).overShare(); got[SagaTenant{"acme", "order"}] != "gateway" || len(got) != 1 {
 		t.Errorf("crowded: %v", got)
 	}
 }
