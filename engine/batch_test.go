@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestFewInputsAreNotWorthALaneMore(t *testing.T) {
+func TestLanesGrowWithInputs(t *testing.T) {
 	most := runtime.GOMAXPROCS(0)
 	for _, c := range []struct{ lanes, inputs, want int }{
 		{0, 1, 1}, {0, 2*minLaneInputs - 1, 1}, {0, 2 * minLaneInputs, min(most, 2)}, {0, maxBatch, min(most, maxBatch/minLaneInputs)},
@@ -13,7 +13,7 @@ func TestFewInputsAreNotWorthALaneMore(t *testing.T) {
 	} {
 		o := Options{Lanes: c.lanes}
 		if got := o.lanesFor(c.inputs); got != c.want {
-			t.Errorf("%d inputs, where %d lanes are asked for, have %d lanes, want %d", c.inputs, c.lanes, got, c.want)
+			t.Errorf("%d inputs with Options.Lanes %d: %d lanes, want %d", c.inputs, c.lanes, got, c.want)
 		}
 	}
 }

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"edda"
+	"edda/saga"
 	"edda/store"
 )
 
@@ -49,4 +51,45 @@ func (v *loop) enqueueDue(it *item) {
 	default:
 		v.queue.addDue(it)
 	}
+}
+
+// Exchange changes one cell without an event of a stream. It calls change with the newest
+// cell of the key, in the order of the key's inputs, commits what change returns, and returns
+// when that is durable. Change must be pure apart from recording its decision: after a failed
+// commit it is called again with the cell of that moment. When change panics, Exchange
+// returns an error and changes nothing.
+func (e *Engine) Exchange(ctx context.Context, k edda.Key, change func(edda.Cell) (edda.Cell, []edda.Transition)) error {
+	x := &exchange{key: k, change: change}
+	err := e.ask(ctx, func(v *loop, done report) {
+		v.enqueueDue(newExchange(x, &handover{left: 1, done: done}))
+	})
+	if err == nil {
+		err = x.failed // set before the report was sent
+	}
+	return err
+}
+
+// exchange is one call of Exchange, and why it could not change the cell.
+type exchange struct {
+	key    edda.Key
+	change func(edda.Cell) (edda.Cell, []edda.Transition)
+	failed error
+}
+
+// newExchange makes an item that is due at once: the zero time is below any watermark.
+func newExchange(x *exchange, h *handover) *item {
+	return &item{due: &due{exchange: x, time: time.Time{}, handed: h}, targets: []saga.Target{{Key: x.key}}}
+}
+
+// decide calls change. A panic changes nothing.
+func (x *exchange) decide(cell edda.Cell) (next edda.Cell, changed []edda.Transition) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			next, changed, x.failed = cell, nil, edda.Classify(edda.Permanent, "exchange %s: panic: %v", x.key, cause)
+		}
+	}()
+	x.failed = nil
+	next, changed = x.change(cell)
+	// gofail: var engineExchanged struct{}
+	return next, changed
 }

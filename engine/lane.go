@@ -130,3 +130,10 @@ func (l *lane) decide(cell edda.Cell, target saga.Target, it *item) (next edda.C
 	}
 	return l.sagas.Apply(cell, target, it.event)
 }
+
+// Apply applies one event to a cell as the engine does: a panic becomes a dead letter that
+// holds the key.
+func Apply(s Sagas, cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
+	l := lane{batch: &batch{sagas: s}}
+	return l.decide(cell, t, &item{event: ev})
+}
