@@ -12,12 +12,12 @@ import (
 // destinations.
 const PausedStore = "store"
 
-// backpressure pauses new events while their work has no room, so that a slow or dead
-// destination slows its input, and the streams keep what would fill memory and disk. A saga
-// that has used up its share of a destination, for one tenant, falls behind the streams alone.
-// While a destination is full, the source holds all new events. Timers wait with the events:
-// one that is due after a paused event fires after it. The loop looks for room before it takes
-// events, so the events and batches in memory may exceed the bound.
+// backpressure pauses new events while their work has no room. So a slow or dead destination
+// slows its input, and the streams keep what would fill memory and disk. A saga that has used
+// up its share of a destination, for one tenant, falls behind the streams alone. While a
+// destination is full, the source holds all new events. Timers wait with the events: one that
+// is due after a paused event fires after it. The loop looks for room before it takes events,
+// so the events and batches in memory may exceed the bound.
 type backpressure struct {
 	full      []string              // destinations
 	overShare map[SagaTenant]string // sagas that have used up their share of a destination

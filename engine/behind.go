@@ -215,9 +215,9 @@ func (v *loop) passed(it *item) bool {
 	return at.Seq <= v.positions.applied[at.Stream].Seq
 }
 
-// canRejoin lists the laggards that rejoin with the next batch, once it has applied what it
-// takes from their queues. One of a single tenant waits for the saga's laggard of all tenants,
-// because it is an exception of that.
+// canRejoin lists the laggards that rejoin with the next batch, which applies the rest of
+// their queues. One of a single tenant waits for the saga's laggard of all tenants, because it
+// is an exception of that.
 func (v *loop) canRejoin() (all []*laggard) {
 	for _, l := range v.catchUp.laggards {
 		if l.paused != "" || l.rejoining || !l.allRead() || slices.ContainsFunc(l.queue, v.passed) {
@@ -406,9 +406,8 @@ func (v *loop) addLaggards(rows []store.SagaPosition) {
 	v.showBehind()
 }
 
-// pause makes the sagas and tenants without room fall behind, each with the destination that
-// is the reason, and lets those with room again go on. One that is rejoining is paused once
-// that is durable.
+// pause makes sagas over their share of a destination fall behind, and resumes the others. A
+// rejoining laggard is paused after its commit.
 func (v *loop) pause(overShare map[SagaTenant]string) {
 	for _, l := range v.catchUp.laggards {
 		if l.rejoining {
@@ -475,8 +474,8 @@ func (v *loop) showBehind() {
 	v.status.setBehind(infos)
 }
 
-// Waits tells whether a due row must wait, because its saga is behind and has not applied all
-// events that were stored before the row was due. It may be called concurrently.
+// Waits tells whether a due row must wait: its saga is behind, and has not applied all events
+// stored before the row was due. It may be called concurrently.
 func (e *Engine) Waits(d store.Due) bool {
 	bounds := e.bounds.Load()
 	if bounds == nil {

@@ -11,9 +11,9 @@ import (
 	"edda/store"
 )
 
-// BenchmarkEngine measures the path from the source to the durable commit, with the real store
-// and a saga that writes its state and sends one command an event. Run it with
-// -benchtime=20000x or so, because the file grows with the events.
+// BenchmarkEngine measures the path from the source to the durable commit, with the real store.
+// Its saga writes its state and sends one command an event. Run it with -benchtime=20000x or
+// so, because the file grows with the events.
 func BenchmarkEngine(b *testing.B) {
 	for name, keys := range map[string]int{"keys=1000": 1000, "keys=all": 1 << 30} {
 		b.Run(name, func(b *testing.B) { benchmark(b, keys) })

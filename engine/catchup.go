@@ -261,8 +261,8 @@ func (v *loop) readEvents(a *assignment, got Fetched, done report) {
 	}
 }
 
-// readUpTo takes end offsets up to which the reader has given every event. Each stream of
-// which the laggard has what it needs is read up to its last message.
+// readUpTo takes end offsets up to which the reader has given every event. A stream that is
+// read up to its needed message counts as read up to its last message.
 func (v *loop) readUpTo(a *assignment, ends []End) error {
 	l := a.laggard
 	if l.assignment != a || v.draining.on {

@@ -53,9 +53,9 @@ func (v *loop) enqueueDue(it *item) {
 	}
 }
 
-// Exchange changes one cell without an event of a stream. It calls change with the newest
-// cell of the key, in the order of the key's inputs, commits what change returns, and returns
-// when that is durable. Change must be pure apart from recording its decision: after a failed
+// Exchange changes one cell without an event of a stream. In the order of the key's inputs it
+// calls change with the newest cell, and commits the transitions that change returns. It
+// returns when they are durable. Change must be pure apart from recording its decision: after a failed
 // commit it is called again with the cell of that moment. When change panics, Exchange
 // returns an error and changes nothing.
 func (e *Engine) Exchange(ctx context.Context, k edda.Key, change func(edda.Cell) (edda.Cell, []edda.Transition)) error {

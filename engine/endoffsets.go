@@ -16,8 +16,8 @@ const (
 	// pollTimeout bounds one request for the end offsets.
 	pollTimeout = 5 * time.Second
 	// pollPause is the least time between two requests. After the clock was stepped back, a
-	// row that was handed in as due is not due yet, and each answer leads to the next
-	// request. A timer may be this late.
+	// row that was woken is not due yet, and each answer leads to the next request. A timer
+	// may be this late.
 	pollPause = 5 * time.Millisecond
 	// pollRetry is the pause after a failed request.
 	pollRetry = 100 * time.Millisecond

@@ -46,8 +46,8 @@ type Options struct {
 	Observe func([]edda.Transition)
 	// Destinations are those of the outbox. While one of them has MaxOutbox rows, the source
 	// holds new events in their streams. Results are still read, because they make room. A saga
-	// that has as many rows at a destination as are free there, for one tenant, falls behind the
-	// streams until it has room again. All other sagas go on.
+	// with as many rows at a destination as are free there, for one tenant, falls behind the
+	// streams. It catches up when it has room again. All other sagas go on.
 	Destinations []DestinationKinds
 	// MaxOutbox is the number of rows at which a destination is full; [DefaultMaxOutbox] when zero.
 	MaxOutbox int

@@ -160,8 +160,8 @@ func TestEventLargerThanAChangeSetIsNotSplit(t *testing.T) {
 	})
 }
 
-// TestPositionMovesWithTheNextCommit: an ignored event, such as the fact of another saga, must
-// not cost a commit of its own, because the next input would wait for it.
+// TestPositionMovesWithTheNextCommit: an ignored event, such as a fact of a saga, must not cost a
+// commit of its own. The next input would wait for that.
 func TestPositionMovesWithTheNextCommit(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()

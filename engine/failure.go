@@ -63,8 +63,8 @@ func (v *loop) fail(err error) {
 	v.status.setFailure(err)
 }
 
-// startOver follows a failure once nothing is in flight. The loop returns to what is durable
-// and puts the items of the lost sets back, to be evaluated again after a pause. It keeps
+// startOver follows a failure once nothing is in flight. It resets the loop to the durable
+// state and puts the items of the lost sets back, to be evaluated again after a pause. It keeps
 // their events in memory, because the source gives each only once.
 func (v *loop) startOver() {
 	r := &v.recovery
@@ -74,7 +74,7 @@ func (v *loop) startOver() {
 	clear(v.inFlight.overlay)
 	v.cache.clear()
 	v.positions.applied = maps.Clone(v.positions.durable)
-	v.watermark = watermark{asked: v.watermark.asked} // what was applied up to it may be lost
+	v.watermark = watermark{asked: v.watermark.asked} // inputs applied up to it may be lost
 	v.resetLaggards()
 	slices.SortFunc(r.lost, func(a, b *set) int { return cmp.Compare(a.n, b.n) })
 	var items []*item

@@ -132,9 +132,9 @@ func (m *metrics) fate(saga string, fate edda.Fate) {
 	m.transitions.WithLabelValues(saga, string(fate)).Inc()
 }
 
-// count counts a transition. A name becomes a label only with a transition other than a dead
-// letter without an instance, because anybody may send a message to a saga that does not
-// exist. Only the loop calls it.
+// count counts a transition. Anybody may send a message to a saga that does not exist, so a
+// name is no label while all its messages become dead letters without an instance. Only the
+// loop calls it.
 func (m *metrics) count(t *edda.Transition) {
 	stranger := t.Dead != nil && t.Dead.Reason == edda.DeadNoInstance
 	if !stranger && len(m.named) < maxNamedSagas {

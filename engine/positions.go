@@ -7,8 +7,8 @@ import (
 	"edda"
 )
 
-// tidyEvery is how often positions move past messages that are not meant for the sagas,
-// so that a position does not point at an expired message.
+// tidyEvery is how often positions move past messages that are not meant for the sagas. Else
+// a position could point at an expired message.
 const tidyEvery = 10 * time.Second
 
 // positions are those of the main line in the streams, by stream. The durable one is never

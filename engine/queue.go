@@ -90,8 +90,8 @@ func fit(items []*item, n int) int {
 	return n
 }
 
-// pace sets the size of the next batch to as many inputs as would have made
-// maxBatchBytes, so that few large instances are in memory at once.
+// pace limits the next batch to as many inputs as would have made maxBatchBytes. So few large
+// instances are in memory at once.
 func (q *inputQueue) pace(items int, sets []*set) {
 	bytes := 0
 	for _, s := range sets {

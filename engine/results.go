@@ -63,8 +63,8 @@ type results struct {
 func newResults() *results { return &results{ready: make(chan struct{}, 1)} }
 
 // add sets the time of a result under the lock, so that a later take returns every result of
-// an earlier time. The echo and the claim get the same time, so that whoever reads the echo,
-// such as this store after a restore, applies the result as it was applied here.
+// an earlier time. The echo and the claim get the same time. So a reader of the echo, such as
+// this store after a restore, applies the result as it was applied here.
 func (q *results) add(r Handed, done report) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

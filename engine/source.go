@@ -26,9 +26,8 @@ type Source interface {
 // Fetched is one fetch from a source.
 type Fetched struct {
 	Events []edda.Event
-	// Past says that the events lay in the streams when this process began to read, and that
-	// everything stored before each of them comes before it. So timers due before an event
-	// may fire before it.
+	// Past says that the events lay in the streams when this process began to read. Everything
+	// stored before such an event comes before it, so timers due before it may fire before it.
 	Past bool
 	// Lived says that a process ran when these past events were stored, as before a restore of
 	// its store. So no timer due between them was missed.
