@@ -10,10 +10,9 @@ import (
 	"edda/store"
 )
 
-// audits is the record of what a person did to instances, written with what it
-// changed: an operator's verb, an answer, and a signal or an event that says who
-// sent it. Those of services say nothing of that, and are very many. A parent saga
-// that cancels its child is no operator.
+// audits returns the audit entry of a person's act, which commits with what it changed: an
+// operator's verb, an answer, and a signal or an event with a sender. Services send the many
+// signals and events without one. A parent saga that cancels its child is no operator.
 func audits(it *item) []store.Audit {
 	ev := it.event
 	verb := actOf(ev)
@@ -30,7 +29,7 @@ func audits(it *item) []store.Audit {
 	return []store.Audit{{Time: ev.Time, By: cmp.Or(ev.By, "unknown"), Verb: verb, Key: key, Reason: ev.Why, Detail: detail(it)}}
 }
 
-// actOf is the audit's word for what came in; empty where it is nobody's act.
+// actOf is the audit's word for an event; empty if it is no person's act.
 func actOf(ev edda.Event) string {
 	switch ev.Kind {
 	case edda.KindOperator:
@@ -49,15 +48,15 @@ func actOf(ev edda.Event) string {
 	return ""
 }
 
-// detail is what the act was about and what came of it, never a payload.
+// detail describes the subject and the outcome of the act, never a payload.
 func detail(it *item) string {
 	switch ev := it.event; ev.Kind {
 	case edda.KindAnswer:
-		return "ask " + clip(ev.Step, idMost) + ", choice " + clip(ev.Type, idMost) + "; " + came(it)
+		return "ask " + clip(ev.Step, maxName) + ", choice " + clip(ev.Type, maxName) + "; " + outcomeText(it)
 	case edda.KindSignal:
-		return "signal " + clip(ev.Type, idMost) + "; " + came(it)
+		return "signal " + clip(ev.Type, maxName) + "; " + outcomeText(it)
 	case edda.KindEvent:
-		return Cite(ev) + "; " + came(it)
+		return Cite(ev) + "; " + outcomeText(it)
 	}
 	out := []string{}
 	if it.event.Step != "" {
@@ -76,31 +75,31 @@ func detail(it *item) string {
 	case it.event.Type == edda.VerbRedrive && len(letter.Data) > 0 || it.event.Type == edda.VerbRetry && len(it.event.Payload) > 0:
 		out = append(out, Edited)
 	}
-	out = append(out, came(it))
+	out = append(out, outcomeText(it))
 	return strings.Join(out, "; ")
 }
 
-// Edited stands in the audit where an event was applied, or a step called again,
-// with another payload.
+// Edited stands in the audit when an event was applied, or a step called again, with another
+// payload.
 const Edited = "edited payload"
 
-// FromStream stands there where the payload of a letter that lacks it was read from
+// FromStream stands in the audit when the payload of a dead letter without one was read from
 // the event's stream.
 const FromStream = "payload from its stream"
 
-// Cite names an event for the audit: its type, or what else tells what it is,
-// its id, and where it lies; never its payload.
+// Cite names an event for the audit: its type, step, subject or kind, its id, and its position;
+// never its payload.
 func Cite(ev edda.Event) string {
 	kind := cmp.Or(ev.Type, ev.Step, ev.Subject, string(ev.Kind))
-	out := strings.Join(strings.Fields("event "+clip(kind, idMost)+" "+clip(ev.ID, idMost)), " ")
+	out := strings.Join(strings.Fields("event "+clip(kind, maxName)+" "+clip(ev.ID, maxName)), " ")
 	if ev.Stream == "" {
 		return out
 	}
 	return out + fmt.Sprintf(" (%s#%d)", ev.Stream, ev.Seq)
 }
 
-// came is what came of the act for the first key that took it.
-func came(it *item) string {
+// outcomeText is the outcome of the act for the first key that took it.
+func outcomeText(it *item) string {
 	for i, target := range it.targets {
 		if target.Dead != nil {
 			return diedAgain(it.event, target.Dead)
@@ -114,9 +113,9 @@ func came(it *item) string {
 	return string(edda.FateIgnored)
 }
 
-// Became says what came of an operator's verb, whose transition is the first of
-// these: what was refused, and why; of a verb on a dead letter what became of
-// its event, which is another matter than that the verb was handled.
+// Became describes the outcome of an operator's verb, whose transition is the first one. A
+// refusal has its reason. A verb on a dead letter has the fate of the letter's event, which is
+// another than that of the verb.
 func Became(ts []edda.Transition) string {
 	verb := &ts[0]
 	switch {
@@ -132,8 +131,7 @@ func Became(ts []edda.Transition) string {
 	return string(verb.Fate)
 }
 
-// redriven is what became of the event that a verb applied again: it follows
-// the verb at once.
+// redriven describes the outcome of the event that a redrive applied.
 func redriven(t *edda.Transition) string {
 	if t.Dead == nil {
 		return string(t.Fate)
@@ -141,8 +139,8 @@ func redriven(t *edda.Transition) string {
 	return "died again: " + t.Dead.Reason + ", dead letter " + t.Dead.ID
 }
 
-// diedAgain is what became of a verb that is dead: where it is a redrive, that
-// is its event's end, which finds no key this time either.
+// diedAgain describes the outcome of a dead verb. A dead redrive of that letter means that the
+// letter's event found no key this time either.
 func diedAgain(verb edda.Event, d *edda.DeadLetter) string {
 	if verb.Type == edda.VerbRedrive && d.ID == letterOf(verb).DeadLetter {
 		return "died again: " + d.Reason + ", dead letter " + d.ID
@@ -159,7 +157,7 @@ func refusedOr(t *edda.Transition) string {
 	return string(t.Fate)
 }
 
-// letterOf is the dead letter that a verb speaks of.
+// letterOf parses the payload of a verb that names a dead letter.
 func letterOf(ev edda.Event) (r edda.Redrive) {
 	if len(ev.Payload) == 0 || json.Unmarshal(ev.Payload, &r) != nil {
 		return edda.Redrive{}

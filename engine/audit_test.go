@@ -7,7 +7,7 @@ import (
 	"edda"
 )
 
-func TestTheAuditSaysThatAPayloadWasEditedAndNeverWhich(t *testing.T) {
+func TestAuditSaysThatAPayloadWasEditedWithoutThePayload(t *testing.T) {
 	about := &edda.Event{ID: "e1", Type: "Paid", Stream: "S", Seq: 7, Payload: json.RawMessage(`"secret"`)}
 	for _, tt := range []struct {
 		verb, step, payload string

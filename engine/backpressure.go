@@ -8,25 +8,27 @@ import (
 	"go.uber.org/zap"
 )
 
-// PausedStore is why no event is taken in while the store fails; the other
-// reasons are names of destinations.
+// PausedStore is the reason of the pause while the store fails. All other reasons are names of
+// destinations.
 const PausedStore = "store"
 
-// backpressure has new events wait while there is no room for the work they make, so that a
-// destination that is slow or gone slows what leads to it, and the streams keep what would
-// fill memory and disk here. A saga that has its share of a destination, for one tenant,
-// falls behind the streams by itself. Where a destination is full no event is taken in
-// at all. Time stands still with what waits: what is due after an event that waits fires
-// after it. The loop looks before it takes events: what was taken in before passes the
-// bound, at most the events and batches in memory.
+// backpressure pauses new events while their work has no room. So a slow or dead destination
+// slows its input, and the streams keep what would fill memory and disk. A saga that has used
+// up its share of a destination, for one tenant, falls behind the streams alone. While a
+// destination is full, the source holds all new events. Timers wait with the events: one that
+// is due after a paused event fires after it. The loop looks for room before it takes events,
+// so the events and batches in memory may exceed the bound.
 type backpressure struct {
-	full    []string
-	crowded map[SagaTenant]string
-	paused  map[string]bool // reasons that are shown
-	since   time.Time
+	full      []string              // destinations
+	overShare map[SagaTenant]string // sagas that have used up their share of a destination
+	shown     map[string]bool       // reasons of a pause in the metrics
+	since     time.Time             // when the source began to hold
 }
 
-// press looks for room, and pauses what has none.
+// holds tells whether the source holds all new events. Catch-up stops then too.
+func (b *backpressure) holds() bool { return len(b.full) > 0 }
+
+// press looks for room, and pauses or resumes accordingly.
 func (v *loop) press() {
 	b, full := &v.pressure, v.outbox.full()
 	for _, reason := range full {
@@ -39,54 +41,50 @@ func (v *loop) press() {
 			v.log.Info("there is room for more work again", zap.String("reason", reason))
 		}
 	}
-	if held := len(full) > 0; held != v.held {
-		v.hold(held)
-	}
+	held := b.holds()
 	b.full = full
-	var crowded map[SagaTenant]string
+	if holds := b.holds(); holds != held {
+		v.source.Hold(holds)
+		v.serveReaders()
+		if holds {
+			b.since = time.Now()
+		} else {
+			v.log.Info("new events are taken in again", zap.Duration("after", time.Since(b.since)))
+		}
+	}
+	var overShare map[SagaTenant]string
 	if v.opts.CatchUp.open() {
-		crowded = v.outbox.crowded()
+		overShare = v.outbox.overShare()
 	}
-	if len(crowded)+len(b.crowded) > 0 && !maps.Equal(crowded, b.crowded) {
-		b.crowded = crowded
-		v.pause(crowded)
+	if len(overShare)+len(b.overShare) > 0 && !maps.Equal(overShare, b.overShare) {
+		b.overShare = overShare
+		v.pause(overShare)
 	}
-	v.showPaused()
+	v.showPauses()
 }
 
-func (v *loop) hold(yes bool) {
-	v.held = yes
-	v.source.Hold(yes)
-	v.goOn()
-	if yes {
-		v.pressure.since = time.Now()
-		return
-	}
-	v.log.Info("new events are taken in again", zap.Duration("after", time.Since(v.pressure.since)))
-}
-
-// showPaused says in the metrics for which reasons something is paused.
-func (v *loop) showPaused() {
+// showPauses shows the reasons of the pauses in the metrics.
+func (v *loop) showPauses() {
 	b := &v.pressure
-	if len(b.full)+len(b.crowded)+len(b.paused) == 0 {
+	if len(b.full)+len(b.overShare)+len(b.shown) == 0 {
 		return
 	}
-	now := map[string]bool{}
+	reasons := map[string]bool{}
 	for _, reason := range b.full {
-		now[reason] = true
+		reasons[reason] = true
 	}
-	for _, reason := range b.crowded {
-		now[reason] = true
+	for _, reason := range b.overShare {
+		reasons[reason] = true
 	}
-	for reason := range now {
-		if !b.paused[reason] {
+	for reason := range reasons {
+		if !b.shown[reason] {
 			v.metrics.pause(reason, true)
 		}
 	}
-	for reason := range b.paused {
-		if !now[reason] {
+	for reason := range b.shown {
+		if !reasons[reason] {
 			v.metrics.pause(reason, false)
 		}
 	}
-	b.paused = now
+	b.shown = reasons
 }

@@ -13,69 +13,69 @@ import (
 	"edda/store"
 )
 
-// crowd says what is full.
-type crowd struct {
+// fakeRoom reports the destinations that a test sets as full.
+type fakeRoom struct {
 	mu    sync.Mutex // guards names
 	names []string
 }
 
-func (c *crowd) set(full ...string) {
+func (c *fakeRoom) set(full ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.names = full
 }
 
-func (c *crowd) full() []string {
+func (c *fakeRoom) full() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.names
 }
 
-func (c *crowd) crowded() map[SagaTenant]string { return nil }
+func (c *fakeRoom) overShare() map[SagaTenant]string { return nil }
 
-// inCrowdedWorld runs the test with an engine that asks the crowd for room.
-func inCrowdedWorld(t *testing.T, test func(w *world, c *crowd)) {
+// withFakeRoom runs the test with an engine whose room the test sets.
+func withFakeRoom(t *testing.T, test func(w *world, c *fakeRoom)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w, c := newWorld(t, dir), &crowd{}
+		w, c := newWorld(t, dir), &fakeRoom{}
 		defer w.stop()
 		w.start(Options{room: c})
 		test(w, c)
 	})
 }
 
-// look waits until the intake has asked again.
-func look() {
-	time.Sleep(2 * lookEvery)
+// waitTicks waits until the loop has looked for room again.
+func waitTicks() {
+	time.Sleep(2 * tickEvery)
 	synctest.Wait()
 }
 
-func TestNewEventsWaitWhileThereIsNoRoomAndTheRestGoesOn(t *testing.T) {
-	inCrowdedWorld(t, func(w *world, c *crowd) {
+func TestFullDestinationHoldsNewEventsButNotResultsAndTimers(t *testing.T) {
+	withFakeRoom(t, func(w *world, c *fakeRoom) {
 		w.streams.publish("A", event("first", "add", "k"))
 		w.arm("pay", "other", time.Minute)
 		settle()
 		c.set("gateway")
-		look()
+		waitTicks()
 		if got := w.metric("edda_intake_paused", "gateway"); got != 1 {
 			t.Errorf("paused: %v", got)
 		}
 		time.Sleep(time.Minute)
-		w.wake(w.due(time.Now())) // nothing unread was stored before it
+		w.wake(w.due(time.Now())) // no unread event was stored before it
 		w.wantLog(key("other"), "pay", "timer-pay")
 		for i := range 20 {
 			w.streams.publish("A", event(fmt.Sprintf("e%d", i), "add", "k"))
 		}
 		w.streams.publish("B", event("result", "add", "k"))
-		look()
+		waitTicks()
 		w.wantLog(key("k"), "first", "result")
 		time.Sleep(2 * pollEvery)
 		if got := w.metric("edda_stream_lag_messages", "A"); got != 20 {
 			t.Errorf("lag of A: %v", got)
 		}
 		c.set()
-		look()
+		waitTicks()
 		w.wantLog(key("k"), append([]string{"first", "result"}, many(20, numbered("e"))...)...)
 		if got := w.metric("edda_intake_paused", "gateway"); got != 0 {
 			t.Errorf("paused: %v", got)
@@ -83,12 +83,12 @@ func TestNewEventsWaitWhileThereIsNoRoomAndTheRestGoesOn(t *testing.T) {
 	})
 }
 
-func TestWhatIsDueWaitsForTheEventsBeforeItAlsoWhileTheyAreHeld(t *testing.T) {
-	inCrowdedWorld(t, func(w *world, c *crowd) {
+func TestTimerWaitsForHeldEventsStoredBeforeIt(t *testing.T) {
+	withFakeRoom(t, func(w *world, c *fakeRoom) {
 		w.arm("pay", "k", 30*time.Minute)
 		settle()
 		c.set("gateway")
-		look()
+		waitTicks()
 		w.streams.publish("A", event("payment", "add", "k"))
 		time.Sleep(30 * time.Minute)
 		woken := make(chan error, 1)
@@ -107,8 +107,8 @@ func TestWhatIsDueWaitsForTheEventsBeforeItAlsoWhileTheyAreHeld(t *testing.T) {
 	})
 }
 
-func TestAPauseIsToldOnceWhenItBeginsAndEnds(t *testing.T) {
-	inCrowdedWorld(t, func(w *world, c *crowd) {
+func TestPauseIsLoggedOnceAtItsStartAndEnd(t *testing.T) {
+	withFakeRoom(t, func(w *world, c *fakeRoom) {
 		said := func() string {
 			var out []string
 			for _, e := range w.logs.TakeAll() {
@@ -130,7 +130,7 @@ func TestAPauseIsToldOnceWhenItBeginsAndEnds(t *testing.T) {
 			{nil, ""},
 		} {
 			c.set(step.full...)
-			look()
+			waitTicks()
 			if got := said(); got != step.want {
 				t.Errorf("full %v: got %s\nwant %s", step.full, got, step.want)
 			}
@@ -141,10 +141,10 @@ func TestAPauseIsToldOnceWhenItBeginsAndEnds(t *testing.T) {
 	})
 }
 
-func TestADrainEndsWhileEventsAreHeld(t *testing.T) {
-	inCrowdedWorld(t, func(w *world, c *crowd) {
+func TestDrainEndsWhileEventsAreHeld(t *testing.T) {
+	withFakeRoom(t, func(w *world, c *fakeRoom) {
 		c.set("gateway")
-		look()
+		waitTicks()
 		w.streams.publish("A", event("later", "add", "k"))
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -155,8 +155,8 @@ func TestADrainEndsWhileEventsAreHeld(t *testing.T) {
 	})
 }
 
-func TestAStoreThatFailsShowsAsAPause(t *testing.T) {
-	inCrowdedWorld(t, func(w *world, _ *crowd) {
+func TestStoreFailureShowsAsAPause(t *testing.T) {
+	withFakeRoom(t, func(w *world, _ *fakeRoom) {
 		w.gate.set(false, errDiskFull)
 		w.streams.publish("A", event("a", "add", "k"))
 		settle()
@@ -172,7 +172,7 @@ func TestAStoreThatFailsShowsAsAPause(t *testing.T) {
 	})
 }
 
-// park writes parked events of a tenant, beside the engine.
+// park commits parked events of a tenant without the engine.
 func (w *world) park(tenant string, n int) {
 	w.t.Helper()
 	for i := range n {
@@ -196,7 +196,7 @@ func (w *world) commit(tr edda.Transition) {
 	}
 }
 
-func TestATenantThatParkedItsShareIsCrowdedAndTheOthersAreNot(t *testing.T) {
+func TestOnlyATenantAtItsParkingBoundIsCrowded(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir)
@@ -229,9 +229,9 @@ func TestATenantThatParkedItsShareIsCrowdedAndTheOthersAreNot(t *testing.T) {
 			t.Errorf("full tenants: %v", got)
 		}
 		w.unpark("noisy", 0)
-		tell("room", of("noisy", "b")) // there is, but the log waits for more
+		tell("room", of("noisy", "b")) // it has room, but the log waits for a tenth
 		if got := w.logs.FilterMessageSnippet("may park events again").Len(); got != 0 {
-			t.Errorf("said %d times that there is room", got)
+			t.Errorf("%d log lines say that it has room", got)
 		}
 		w.unpark("noisy", 1)
 		w.unpark("noisy", 2)
@@ -240,7 +240,7 @@ func TestATenantThatParkedItsShareIsCrowdedAndTheOthersAreNot(t *testing.T) {
 			t.Errorf("full tenants: %v", got)
 		}
 		if full, again := w.logs.FilterMessageSnippet("may park no more").Len(), w.logs.FilterMessageSnippet("may park events again").Len(); full != 1 || again != 1 {
-			t.Errorf("said %d times that it is full and %d times that it is not", full, again)
+			t.Errorf("%d log lines say that it is full, and %d that it has room; want one of each", full, again)
 		}
 	})
 }

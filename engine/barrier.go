@@ -11,61 +11,57 @@ import (
 
 const (
 	// maxBarrier bounds how long events wait for a timer that is due before them: a few
-	// questions to the server. A server that does not answer in that time does not
-	// stop the sagas; they take the event first, then, and the history says so.
+	// requests for end offsets. After that they are applied before the timer, and the
+	// history shows it. So a server that does not answer does not stop the sagas.
 	maxBarrier = 100 * time.Millisecond
-	// barrierRest is how long nothing waits after one waited in vain.
-	barrierRest = time.Second
+	// barrierRetry is how long no barrier is raised after one timed out.
+	barrierRetry = time.Second
 )
 
-// timerBarrier is the time while events wait because one of them was stored after something
-// came due in its key that has not fired. It may fire once everything stored by then
-// is applied: so of each stream what was stored by then still goes on, and a look at their ends
-// says whether there is more.
+// timerBarrier makes events wait for a timer of their key that was due before they were
+// stored and has not fired. The timer fires when everything stored before it was due is
+// applied. So such events pass the barrier, and the end offsets tell when there are no more.
 type timerBarrier struct {
-	due     time.Time            // what waits to fire; zero: nothing waits
-	free    int                  // of the waiting events, how many at the front go on
-	blocked map[string]time.Time // streams whose next event was stored then, after due; "" for results that were handed in
-	number  int                  // tells the barriers apart
-	rest    time.Time            // nothing waits before
+	due      time.Time            // of the timer; zero while no barrier is raised
+	passing  int                  // events at the front of the queue that pass
+	blocked  map[string]time.Time // by stream, when its first blocked event was stored; "" for handed-in results
+	id       int                  // tells this barrier from earlier ones
+	disabled time.Time            // until when none is raised, after a timeout
 }
 
-func (t *timerBarrier) on() bool { return !t.due.IsZero() }
+func (t *timerBarrier) raised() bool { return !t.due.IsZero() }
 
-// raiseBarrier has events wait for what is due at that time.
+// raiseBarrier makes events wait for a timer that was due at that time.
 func (v *loop) raiseBarrier(due time.Time) {
-	v.barrier.due, v.barrier.free, v.barrier.blocked = due, 0, map[string]time.Time{}
-	v.barrier.number++
-	v.metrics.turns.Inc()
-	waiting := v.events
-	v.events = make([]*item, 0, len(waiting))
+	v.barrier.due, v.barrier.passing, v.barrier.blocked = due, 0, map[string]time.Time{}
+	v.barrier.id++
+	v.metrics.barriers.Inc()
+	waiting := v.queue.events
+	v.queue.events = make([]*item, 0, len(waiting))
 	for _, it := range waiting {
 		v.enqueue(it)
 	}
-	v.watermark.goal = nil // what it needs may wait here
+	v.watermark.goal = nil // it may need events that the barrier blocks
 	v.endPoller.ask()
-	number := v.barrier.number
+	id := v.barrier.id
 	time.AfterFunc(maxBarrier, func() {
-		_ = v.post(context.Background(), func(v *loop) { v.barrierTimeout(number) }) // fails only when the engine stops
+		_ = v.post(context.Background(), func(v *loop) { v.barrierTimeout(id) }) // fails only when the engine stops
 	})
 	v.advance()
 }
 
-// enqueue puts an event behind those that wait, and in front of those that wait for
-// their turn where it need not.
+// enqueue appends an event to the queue. An event that passes the barrier goes before the
+// blocked ones.
 func (v *loop) enqueue(it *item) {
-	switch stream, at := it.origin(); {
-	case !v.barrier.on():
-		v.events = append(v.events, it)
-	case v.barrier.blocks(stream, at):
-		v.events = append(v.events, it)
-	default:
-		v.events = slices.Insert(v.events, v.barrier.free, it)
-		v.barrier.free++
+	if stream, at := it.origin(); v.barrier.raised() && !v.barrier.blocks(stream, at) {
+		v.queue.events = slices.Insert(v.queue.events, v.barrier.passing, it)
+		v.barrier.passing++
+		return
 	}
+	v.queue.events = append(v.queue.events, it)
 }
 
-// blocks tells whether an event has to wait, as all of its stream behind it.
+// blocks tells whether an event must wait. All later events of its stream wait too.
 func (t *timerBarrier) blocks(stream string, at time.Time) bool {
 	if _, ok := t.blocked[stream]; ok {
 		return true
@@ -77,8 +73,8 @@ func (t *timerBarrier) blocks(stream string, at time.Time) bool {
 	return false
 }
 
-// origin is the stream that an event is of, and when it was stored there; a result that
-// was handed in is of none, and has the time at which it came.
+// origin is the stream of an event, and when it was stored there. A handed-in result has no
+// stream, and the time of the hand-off.
 func (it *item) origin() (stream string, at time.Time) {
 	if it.handed != nil {
 		return "", it.event.Time
@@ -87,23 +83,23 @@ func (it *item) origin() (stream string, at time.Time) {
 	return p.Stream, p.Time
 }
 
-// goingOn is how many of the waiting events may be evaluated now.
-func (v *loop) goingOn() int {
-	if v.barrier.on() {
-		return v.barrier.free
+// eventsReady counts the waiting events that no barrier blocks.
+func (v *loop) eventsReady() int {
+	if v.barrier.raised() {
+		return v.barrier.passing
 	}
-	return len(v.events)
+	return len(v.queue.events)
 }
 
-// lowerBarrier ends the waiting once everything that was stored when the timer was due is
-// applied, as the goal tells: the timer is within the horizon then.
+// lowerBarrier ends the barrier when everything stored before the timer was due is applied,
+// as the goal tells. The watermark then covers the timer.
 func (v *loop) lowerBarrier() {
 	g := v.watermark.goal
-	if !v.barrier.on() || v.barrier.free > 0 || g == nil {
+	if !v.barrier.raised() || v.barrier.passing > 0 || g == nil {
 		return
 	}
 	for stream, need := range g.need {
-		if _, blocked := v.barrier.blocked[stream]; !blocked && v.applied[stream].Seq < need {
+		if _, blocked := v.barrier.blocked[stream]; !blocked && v.positions.applied[stream].Seq < need {
 			return
 		}
 	}
@@ -117,39 +113,39 @@ func (v *loop) lowerBarrier() {
 	v.barrier.due = time.Time{}
 }
 
-// barrierTimeout ends a turn that took too long.
-func (v *loop) barrierTimeout(number int) {
-	if v.barrier.on() && v.barrier.number == number {
-		v.barrier.due, v.barrier.rest = time.Time{}, time.Now().Add(barrierRest)
+// barrierTimeout ends the barrier of that id if it is still raised.
+func (v *loop) barrierTimeout(id int) {
+	if v.barrier.raised() && v.barrier.id == id {
+		v.barrier.due, v.barrier.disabled = time.Time{}, time.Now().Add(barrierRetry)
 	}
 }
 
-// patient tells whether events may wait for a timer now.
-func (v *loop) patient(now time.Time) bool { return !now.Before(v.barrier.rest) }
+// barrierAllowed tells whether a lane may ask for a barrier.
+func (v *loop) barrierAllowed(now time.Time) bool { return !now.Before(v.barrier.disabled) }
 
-// decideLive applies an event behind what was due in the cell when it was stored, where
-// that is within the horizon; else it tells what has to come there first. What is not
-// due by our own clock is due before nothing.
+// decideLive applies an event after the timers of its cell that were due before it was
+// stored. When such a timer is beyond the watermark, the lane asks for a barrier.
 func (l *lane) decideLive(cell edda.Cell, target saga.Target, it *item) (edda.Cell, []edda.Transition) {
-	before := l.lagging.within(target.Key, firedBefore(&it.event))
-	if l.hasToWait(cell, before) {
+	before := l.laggards.within(target.Key, firedBefore(&it.event))
+	if l.mustWait(cell, before) {
 		return cell, nil
 	}
-	cell, fired := l.fire(cell, earlier(before, l.horizon), it)
-	if len(fired) > 0 && l.hasToWait(cell, before) {
+	cell, fired := l.fire(cell, earlier(before, l.watermark), it)
+	if len(fired) > 0 && l.mustWait(cell, before) {
 		return cell, nil
 	}
 	cell, applied := l.sagas.Apply(cell, target, it.event)
-	return cell, behind(fired, applied)
+	return cell, concat(fired, applied)
 }
 
-// hasToWait tells whether something was due before that is beyond the horizon.
-func (l *lane) hasToWait(cell edda.Cell, before time.Time) bool {
+// mustWait tells whether a timer of the cell was due by then and is beyond the watermark,
+// and asks for a barrier. A timer in the future of our own clock makes no event wait.
+func (l *lane) mustWait(cell edda.Cell, before time.Time) bool {
 	row, due := dueBy(cell, before)
-	if !due || !l.patient || !row.After(l.horizon) || row.After(l.now) {
+	if !due || !l.barrierAllowed || !row.After(l.watermark) || row.After(l.now) {
 		return false
 	}
-	l.first = row
+	l.waitFor = row
 	return true
 }
 

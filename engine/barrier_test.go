@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// lateWorld is an engine with a timer that came due and has not fired: nobody wakes it.
-func lateWorld(t *testing.T, test func(w *world, due time.Time)) {
+// withLateTimer runs the test one second before a timer is due that no scheduler fires.
+func withLateTimer(t *testing.T, test func(w *world, due time.Time)) {
 	t.Helper()
 	inWorld(t, func(w *world) {
 		w.arm("pay", "k", time.Minute)
@@ -18,48 +18,48 @@ func lateWorld(t *testing.T, test func(w *world, due time.Time)) {
 	})
 }
 
-// asked lets a survey be asked for and answered.
-func asked() {
+// waitPoll waits until a request for end offsets is sent and answered.
+func waitPoll() {
 	time.Sleep(4 * pollPause)
 	synctest.Wait()
 }
 
-func TestALiveEventComesBehindATimerThatIsLate(t *testing.T) {
-	lateWorld(t, func(w *world, due time.Time) {
+func TestLateTimerFiresBeforeALiveEvent(t *testing.T) {
+	withLateTimer(t, func(w *world, due time.Time) {
 		time.Sleep(time.Second)
-		w.streams.publish("B", event("then", "add", "k")) // of one moment the event comes first
+		w.streams.publish("B", event("then", "add", "k")) // of the same moment, so it comes first
 		time.Sleep(time.Nanosecond)
 		w.streams.publish("B", event("after", "add", "k"))
 		w.streams.publish("B", event("other", "add", "x"))
-		asked()
+		waitPoll()
 		w.wantLog(key("k"), "pay", "then", "timer-pay", "after")
 		w.wantLog(key("x"), "other")
 		if rows := w.due(time.Now()); len(rows) != 0 {
 			t.Errorf("rows left: %v", rows)
 		}
 		if n := w.metric("edda_timer_turns_total"); n != 1 {
-			t.Errorf("%v turns", n)
+			t.Errorf("%v barriers, want one", n)
 		}
 	})
 }
 
-func TestALateTimerWaitsForWhatOtherStreamsStoredBeforeIt(t *testing.T) {
-	lateWorld(t, func(w *world, due time.Time) {
+func TestLateTimerWaitsForEarlierEventsOfOtherStreams(t *testing.T) {
+	withLateTimer(t, func(w *world, due time.Time) {
 		w.streams.Hold(true)
 		w.streams.publish("A", event("before", "add", "k"))
 		time.Sleep(2 * time.Second)
 		w.streams.publish("A", event("behind", "add", "k"))
 		w.streams.publish("B", event("after", "add", "k"))
-		asked()
+		waitPoll()
 		w.wantLog(key("k"), "pay")
 		w.streams.Hold(false)
-		asked()
+		waitPoll()
 		w.wantLog(key("k"), "pay", "before", "timer-pay", "after", "behind")
 	})
 }
 
-func TestAnEventDoesNotWaitForAServerThatDoesNotAnswer(t *testing.T) {
-	lateWorld(t, func(w *world, due time.Time) {
+func TestBarrierTimesOutWhenTheServerDoesNotAnswer(t *testing.T) {
+	withLateTimer(t, func(w *world, due time.Time) {
 		time.Sleep(2 * time.Second)
 		w.streams.change(func() { w.streams.mute = true })
 		w.streams.publish("B", event("first", "add", "k"))
@@ -69,19 +69,19 @@ func TestAnEventDoesNotWaitForAServerThatDoesNotAnswer(t *testing.T) {
 		synctest.Wait()
 		w.wantLog(key("k"), "pay", "first")
 		w.streams.publish("B", event("second", "add", "k"))
-		settle() // for a while nothing waits
+		settle() // no barrier is raised for barrierRetry
 		w.wantLog(key("k"), "pay", "first", "second")
 		w.streams.change(func() { w.streams.mute = false })
-		time.Sleep(barrierRest)
+		time.Sleep(barrierRetry)
 		w.streams.publish("B", event("third", "add", "k"))
-		asked()
+		waitPoll()
 		w.wantLog(key("k"), "pay", "first", "second", "timer-pay", "third")
 	})
 }
 
-// TestATimerThatIsNotDueByOurClockIsNotWaitedFor, where the server's clock is ahead.
-func TestATimerThatIsNotDueByOurClockIsNotWaitedFor(t *testing.T) {
-	lateWorld(t, func(w *world, due time.Time) {
+// TestNoBarrierForATimerInTheFutureOfOurClock stores an event by a server whose clock is ahead.
+func TestNoBarrierForATimerInTheFutureOfOurClock(t *testing.T) {
+	withLateTimer(t, func(w *world, due time.Time) {
 		w.streams.store("B", due.Add(time.Second), event("early", "add", "k"))
 		settle()
 		w.wantLog(key("k"), "pay", "early")
@@ -91,8 +91,8 @@ func TestATimerThatIsNotDueByOurClockIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-func TestEventsThatWaitForATimerSurviveAFailedCommit(t *testing.T) {
-	lateWorld(t, func(w *world, due time.Time) {
+func TestBlockedEventsSurviveAFailedCommit(t *testing.T) {
+	withLateTimer(t, func(w *world, due time.Time) {
 		w.gate.set(true, nil)
 		w.streams.publish("A", event("before", "add", "k"))
 		settle()
@@ -101,7 +101,7 @@ func TestEventsThatWaitForATimerSurviveAFailedCommit(t *testing.T) {
 		settle()
 		w.gate.failNext(errDiskFull)
 		time.Sleep(time.Minute)
-		asked()
+		waitPoll()
 		w.wantLog(key("k"), "pay", "before", "timer-pay", "after")
 	})
 }

@@ -16,59 +16,61 @@ import (
 	"edda/store"
 )
 
-// maxBatch bounds the inputs of one evaluation. Larger transactions gain
-// little beyond it, and an input waits for the whole batch to commit.
-const maxBatch = 1024
+const (
+	// maxBatch bounds the inputs of a batch. A larger transaction gains little, and an input
+	// waits for its whole batch to commit.
+	maxBatch = 1024
+	// maxBatchBytes bounds the payloads in the queue, and roughly the rows of a batch: a
+	// batch that made more is followed by a smaller one.
+	maxBatchBytes = 16 << 20
+	// minLaneInputs is the least number of inputs for another lane, unless Options.Lanes is
+	// set. To evaluate fewer takes less time than to wake a goroutine on another processor.
+	minLaneInputs = 16
+)
 
-// maxBatchBytes bounds the payloads that wait for an evaluation, and about what
-// one evaluation makes: a batch that made more is followed by a smaller one.
-const maxBatchBytes = 16 << 20
-
-// batch is what is evaluated at once: first what is due, by time, then events,
-// in the order of their streams.
+// batch is the inputs that are evaluated together: due inputs by time, then events in the
+// order of their streams.
 type batch struct {
-	items   []*item
-	sagas   Sagas
-	over    overlay
-	kept    *instanceCache
-	db      records
-	horizon time.Time
-	lived   time.Time // until then nothing that was due was missed
-	now     time.Time
-	patient bool // an event may wait for what is due before it
-	seed    maphash.Seed
-	lanes   []*lane
-	// encoders are those that no batch uses; the lanes take theirs from them.
-	encoders *[]*store.Encoder
-	room     map[string]bool // tenants that may park; read only
-	lagging  lagging         // read only; mostly there is none
-	leaving  sync.Mutex      // guards left
-	left     []leaving       // events that are left to pairs that are behind
+	items          []*item
+	sagas          Sagas
+	overlay        overlay
+	cache          *instanceCache
+	db             records
+	watermark      time.Time
+	livedUntil     time.Time // see [positions]
+	now            time.Time
+	barrierAllowed bool // an event may wait for a timer
+	seed           maphash.Seed
+	lanes          []*lane
+	encoders       *[]*store.Encoder // free ones, which the lanes take
+	room           map[string]bool   // tenants that may park; read only
+	laggards       laggards          // read only; usually empty
+	mu             sync.Mutex        // guards withheld
+	withheld       []withheldEvent
 }
 
-// worthLane is how many inputs a lane is worth, unless somebody says how many lanes there
-// are: for fewer, to wake a goroutine and another processor takes longer than they do.
-const worthLane = 16
-
-// lanesFor says how many lanes n inputs have.
+// lanesFor is the number of lanes for n inputs.
 func (o *Options) lanesFor(n int) int {
 	if o.Lanes > 0 {
 		return o.Lanes
 	}
-	return min(runtime.GOMAXPROCS(0), max(n/worthLane, 1))
+	return min(runtime.GOMAXPROCS(0), max(n/minLaneInputs, 1))
 }
 
-// evaluate fills in the targets and results of all items.
+// evaluate sets the targets and results of all items.
 func (b *batch) evaluate(lanes int) error {
 	lanes = min(lanes, len(b.items))
-	if err := b.route(lanes); err != nil {
-		return err
-	}
+	_ = parallel(lanes, func(lane int) error { // never fails
+		for i := lane; i < len(b.items); i += lanes {
+			b.route(b.items[i])
+		}
+		return nil
+	})
 	b.spread(lanes)
 	return parallel(len(b.lanes), func(i int) error { return b.lanes[i].run() })
 }
 
-// parallel runs n tasks at once, the only one without a goroutine.
+// parallel runs n tasks at once. A single task needs no goroutine.
 func parallel(n int, task func(i int) error) error {
 	if n == 1 {
 		return task(0)
@@ -80,28 +82,21 @@ func parallel(n int, task func(i int) error) error {
 	return g.Wait()
 }
 
-// route finds the targets, each lane of every lanes-th item.
-func (b *batch) route(lanes int) error {
-	return parallel(lanes, func(lane int) error {
-		for i := lane; i < len(b.items); i += lanes {
-			b.routeOne(b.items[i])
-		}
-		return nil
-	})
-}
-
-func (b *batch) routeOne(it *item) {
+// route sets the targets of one item.
+func (b *batch) route(it *item) {
 	switch {
-	case it.isExchange(): // its key is known
+	case it.isExchange(): // has its target already
 	case it.spoiled != nil:
-		it.targets = spoilt(it)
+		it.targets = spoiledTarget(it)
 	case !it.isRow():
 		it.event, it.about = b.letter(b.match(it.event))
 		it.targets = b.targets(it.event)
-		if len(b.lagging) > 0 {
-			b.leave(it)
+		if len(b.laggards) > 0 {
+			b.withhold(it)
 		}
-		b.crowd(it)
+		for i := range it.targets {
+			it.targets[i].Crowded = !b.room[it.event.Tenant] // its tenant may park no more
+		}
 	}
 	it.results, it.encoded = it.one[:0], it.oneEncoded[:0]
 	if len(it.targets) > 1 {
@@ -110,13 +105,7 @@ func (b *batch) routeOne(it *item) {
 	it.results, it.encoded = it.results[:len(it.targets)], it.encoded[:len(it.targets)]
 }
 
-// crowd marks the targets of a tenant that may park no more.
-func (b *batch) crowd(it *item) {
-	for i := range it.targets {
-		it.targets[i].Crowded = !b.room[it.event.Tenant]
-	}
-}
-
+// targets asks the sagas for the targets of an event. A panic becomes a dead letter.
 func (b *batch) targets(ev edda.Event) (targets []saga.Target) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -126,9 +115,8 @@ func (b *batch) targets(ev edda.Event) (targets []saga.Target) {
 	return b.sagas.Route(ev)
 }
 
-// match gives a result of a foreign worker, which does not say whose it is, the
-// key of the command that waits for it. A tenant's result never settles
-// another's command.
+// match sets the key of a result that has none, as results of foreign workers do: the key
+// of the command that waits for it. A result never matches a command of another tenant.
 func (b *batch) match(ev edda.Event) edda.Event {
 	if ev.Kind != edda.KindResult || ev.Malformed != "" || ev.Key.Correlation != "" {
 		return ev
@@ -144,15 +132,15 @@ func (b *batch) match(ev edda.Event) edda.Event {
 	return ev
 }
 
-// letter gives a verb about a dead letter the event that died: the store has it,
-// and whoever sent the verb does not say what it was. A redrive carries it on.
+// letter looks up the event of the dead letter that an operator's command names. What the
+// sender of the command says about that event is ignored. A redrive gets the event.
 func (b *batch) letter(ev edda.Event) (edda.Event, *edda.Event) {
 	if ev.Kind != edda.KindOperator || ev.Malformed != "" || len(ev.Payload) == 0 {
 		return ev, nil
 	}
 	var r edda.Redrive
 	if !slices.Contains(letterVerbs, ev.Type) || json.Unmarshal(ev.Payload, &r) != nil {
-		return ev, nil // it names none
+		return ev, nil // names no dead letter
 	}
 	r.Event, r.Reason, r.Unseen, r.Cut = nil, "", false, 0
 	if d, found, err := b.db.DeadLetter(r.DeadLetter); err == nil && found && d.Key == ev.Key {
@@ -165,23 +153,23 @@ func (b *batch) letter(ev edda.Event) (edda.Event, *edda.Event) {
 	return carrying(ev, r), r.Event
 }
 
-// letterVerbs are the verbs that may be about a dead letter.
+// letterVerbs are the verbs that may name a dead letter.
 var letterVerbs = []string{edda.VerbRedrive, edda.VerbDrop, edda.VerbSkip}
 
-// carrying is the verb with all that is known of its dead letter.
+// carrying returns the verb with r, the whole dead letter, as its payload.
 func carrying(ev edda.Event, r edda.Redrive) edda.Event {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false) // payloads stay as they are, byte for byte
+	enc.SetEscapeHTML(false) // keeps payloads byte for byte
 	if enc.Encode(r) == nil {
 		ev.Payload = bytes.TrimSpace(buf.Bytes())
 	}
 	return ev
 }
 
-// spread gives each key to one lane, so that its items stay in order.
+// spread assigns each key to one lane, so that its items stay in order.
 func (b *batch) spread(lanes int) {
-	b.lanes = make([]*lane, lanes)
+	b.seed, b.lanes = maphash.MakeSeed(), make([]*lane, lanes)
 	for i := range b.lanes {
 		b.lanes[i] = &lane{batch: b, encoder: b.encoder(), jobs: make([]job, 0, len(b.items)/lanes+1)}
 	}
@@ -193,7 +181,7 @@ func (b *batch) spread(lanes int) {
 	}
 }
 
-// encoder is one that no other batch uses.
+// encoder takes a free encoder, or makes one.
 func (b *batch) encoder() *store.Encoder {
 	free := *b.encoders
 	if len(free) == 0 {
@@ -203,25 +191,26 @@ func (b *batch) encoder() *store.Encoder {
 	return free[len(free)-1]
 }
 
-// used are the encoders of the lanes.
-func (b *batch) used() (all []*store.Encoder) {
+// usedEncoders returns the encoders of the lanes.
+func (b *batch) usedEncoders() (all []*store.Encoder) {
 	for _, l := range b.lanes {
 		all = append(all, l.encoder)
 	}
 	return all
 }
 
-// first is what an event of the batch waits for; the latest, where several do.
-func (b *batch) first() (due time.Time) {
+// barrier is the due time of the timer that an event of the batch must wait for: the latest
+// of several, zero if there is none.
+func (b *batch) barrier() (due time.Time) {
 	for _, l := range b.lanes {
-		if l.first.After(due) {
-			due = l.first
+		if l.waitFor.After(due) {
+			due = l.waitFor
 		}
 	}
 	return due
 }
 
-// laneOf is where the items of a key are evaluated.
+// laneOf is the lane of a key.
 func (b *batch) laneOf(k edda.Key) *lane {
 	if len(b.lanes) == 1 {
 		return b.lanes[0]
@@ -229,30 +218,5 @@ func (b *batch) laneOf(k edda.Key) *lane {
 	return b.lanes[maphash.Comparable(b.seed, k)%uint64(len(b.lanes))]
 }
 
-// cell is that of a key that changed, as the batch leaves it.
+// cell is the cell of a changed key, as the batch leaves it.
 func (b *batch) cell(k edda.Key) edda.Cell { return b.laneOf(k).cells[k] }
-
-// overlay holds the cells that are evaluated and not yet durable. Only the
-// evaluator changes it, and never while lanes run.
-type overlay map[edda.Key]overlaid
-
-// overlaid is a cell and the number of the change set that writes it last.
-type overlaid struct {
-	cell edda.Cell
-	set  uint64
-}
-
-// release drops what the change set wrote last. It is durable now, and kept where its
-// instance is the very one that was written.
-func (o overlay) release(s *set, to *instanceCache) {
-	for _, t := range s.transitions() {
-		if c, ok := o[t.Key]; ok && c.set <= s.n && t.Instance != nil && t.Instance == c.cell.Instance {
-			to.keep(t.Key, c.cell)
-		}
-	}
-	for _, t := range s.transitions() {
-		if c, ok := o[t.Key]; ok && c.set <= s.n {
-			delete(o, t.Key)
-		}
-	}
-}

@@ -13,124 +13,117 @@ import (
 )
 
 const (
-	// maxCaught bounds the events of the past in one batch: few enough that live events,
-	// which share the batch and its commit, are a millisecond or two later.
+	// maxCaught bounds the catch-up events of a batch. They delay the live events of the same
+	// batch and commit by a millisecond or two.
 	maxCaught = 128
-	// maxPaused bounds the pairs that are behind at once, those that are caught up included:
-	// each has rows in the store and a look at every event. Beyond it a destination fills
-	// up, and pauses everything.
-	maxPaused = 256
-	// farBehind is how many messages a reader that has come to the end of what lay in the
-	// streams may still be behind: beyond that it begins anew, in the order in which the
-	// streams stored what has come meanwhile.
+	// maxLaggards bounds the laggards, because each has rows in the store and filters every
+	// event. With more of them a destination fills up, which pauses everything.
+	maxLaggards = 256
+	// farBehind is how many messages a reader may be behind when it has read its backlog. With
+	// more it starts over, to read those in stored order too.
 	farBehind = 2048
 )
 
-// AllTenants stands for every tenant that has no pair of its own with a saga.
+// AllTenants is the tenant of a [SagaTenant] that covers every tenant without its own.
 const AllTenants = store.AllTenants
 
-// SagaTenant is a saga, and the tenant for which it is behind, or [AllTenants].
+// SagaTenant names a saga and the tenant for which it is behind, or [AllTenants].
 type SagaTenant struct{ Tenant, Saga string }
 
 func (p SagaTenant) compare(other SagaTenant) int {
 	return cmp.Or(cmp.Compare(p.Saga, other.Saga), cmp.Compare(p.Tenant, other.Tenant))
 }
 
-// laggard is a pair that is behind: it has positions of its own in the streams. The main
-// line leaves aggregate events and facts to it, and the catch-up reader gives them in the
-// order in which they were stored, up to where the main line is. It is live again once
-// everything that was left to it is applied: its positions go with that commit.
+// laggard is a saga, for one tenant or for all, that is behind the streams. It has its own
+// positions. The main line withholds aggregate events and facts from it. A catch-up reader
+// reads them in stored order, and they are applied up to where the main line is. When every
+// withheld event is applied, the laggard rejoins the main line: that commit drops its positions.
 //
 // The loop owns it. Lanes read it while they run, when nothing changes it.
 type laggard struct {
 	SagaTenant
-	done    map[string]edda.Checkpoint // evaluated
-	durable map[string]edda.Checkpoint // committed; nil while nothing of it is
-	begun   map[string]uint64          // where this process found it
-	// given is, of each stream, the last sequence up to which everything that is meant for
-	// the pair is done or in the queue; withheld the last event that was left to it.
-	given, withheld map[string]uint64
-	queue           []*item
-	// bound is until when what is due in its keys may fire; it has none until an event waits.
+	start    map[string]uint64          // where this process found it, by stream
+	read     map[string]uint64          // all its events up to here are applied or in the queue
+	applied  map[string]edda.Checkpoint // evaluated
+	durable  map[string]edda.Checkpoint // committed; nil before its first commit
+	withheld map[string]uint64          // last event that the main line withheld
+	queue    []*item                    // events read and not applied
+
+	// Timers of its keys fire up to bound. They fire freely until an event is withheld.
 	bound   time.Time
 	bounded bool
-	live    bool   // it has rejoined in what was evaluated, and that is not durable yet
-	dirty   bool   // done is to be written with the next change set
-	paused  string // why its reader rests; empty: it does not
-	errand  *errand
-	asking  report // of a reader that waits for room
-	problem error  // why it cannot be read
-	again   time.Time
+
+	rejoining  bool   // the batch in which it rejoins is evaluated and not durable
+	dirty      bool   // the next change set writes applied
+	paused     string // destination without room, for which reading stops; else empty
+	assignment *assignment
+	blocked    report // of the reader, which waits for room in the queue
+	problem    error  // of the last reader
+	retryAt    time.Time
 }
 
 func newLaggard(p SagaTenant) *laggard {
 	return &laggard{
-		SagaTenant: p, done: map[string]edda.Checkpoint{}, begun: map[string]uint64{},
-		given: map[string]uint64{}, withheld: map[string]uint64{},
+		SagaTenant: p, start: map[string]uint64{}, read: map[string]uint64{},
+		applied: map[string]edda.Checkpoint{}, withheld: map[string]uint64{},
 	}
 }
 
-// at sets where the pair is, when it is met for the first time.
-func (l *laggard) at(c edda.Checkpoint) {
-	l.done[c.Stream], l.begun[c.Stream] = c, c.Seq
+// startAt sets the position of a new laggard in one stream.
+func (l *laggard) startAt(c edda.Checkpoint) {
+	l.applied[c.Stream], l.start[c.Stream] = c, c.Seq
 }
 
-// reached is up to where the pair has everything of a stream.
+// reached is the sequence up to which all its events of a stream are applied or queued.
 func (l *laggard) reached(stream string) uint64 {
-	return max(l.done[stream].Seq, l.given[stream])
+	return max(l.applied[stream].Seq, l.read[stream])
 }
 
-// positions are those that are evaluated, in the order of their streams.
+// positions returns the applied positions in the order of their streams.
 func (l *laggard) positions() []store.SagaPosition {
-	out := make([]store.SagaPosition, 0, len(l.done))
-	for _, stream := range slices.Sorted(maps.Keys(l.done)) {
-		out = append(out, store.SagaPosition{Tenant: l.Tenant, Saga: l.Saga, Checkpoint: l.done[stream]})
+	out := make([]store.SagaPosition, 0, len(l.applied))
+	for _, stream := range slices.Sorted(maps.Keys(l.applied)) {
+		out = append(out, store.SagaPosition{Tenant: l.Tenant, Saga: l.Saga, Checkpoint: l.applied[stream]})
 	}
 	return out
 }
 
-// left is how many messages, ours or not, there are up to the last that was left to it.
-func (l *laggard) left() (n uint64) {
+// lag counts the messages, others' included, from the positions of a laggard to the last
+// events withheld from it.
+func (l *laggard) lag(position func(stream string) uint64) (n uint64) {
 	for stream, seq := range l.withheld {
-		if done := l.done[stream].Seq; seq > done {
-			n += seq - done
+		if at := position(stream); seq > at {
+			n += seq - at
 		}
 	}
 	return n
 }
 
-// caughtUp tells whether the reader has given everything that was left to the pair.
-func (l *laggard) caughtUp() bool {
-	for stream, seq := range l.withheld {
-		if l.reached(stream) < seq {
-			return false
-		}
-	}
-	return true
-}
+// allRead tells whether its readers have read every event that was withheld from it.
+func (l *laggard) allRead() bool { return l.lag(l.reached) == 0 }
 
-// lagging are the pairs that are behind; mostly there are none.
-type lagging map[SagaTenant]*laggard
+// laggards are the sagas that are behind. Usually there are none.
+type laggards map[SagaTenant]*laggard
 
-// find is the pair that a saga of a tenant belongs to, also where it is live again.
-func (g lagging) find(tenant, saga string) *laggard {
+// find returns the laggard of a saga and tenant, else that of the saga for all tenants.
+func (g laggards) find(tenant, saga string) *laggard {
 	if l := g[SagaTenant{tenant, saga}]; l != nil {
 		return l
 	}
 	return g[SagaTenant{AllTenants, saga}]
 }
 
-// behind is the pair that a saga of a tenant is behind with; nil where it is not.
-func (g lagging) behind(tenant, saga string) *laggard {
-	if l := g.find(tenant, saga); l != nil && !l.live {
+// behind is find without a laggard that is rejoining.
+func (g laggards) behind(tenant, saga string) *laggard {
+	if l := g.find(tenant, saga); l != nil && !l.rejoining {
 		return l
 	}
 	return nil
 }
 
-// within is until when what is due in a key may fire, of all that is due by t: of a pair
-// that is behind, up to the first event that it has not taken in.
-func (g lagging) within(k edda.Key, t time.Time) time.Time {
+// within limits t to the time up to which timers of the key may fire: for a laggard, up to
+// the first withheld event that is not applied.
+func (g laggards) within(k edda.Key, t time.Time) time.Time {
 	if len(g) == 0 {
 		return t
 	}
@@ -140,57 +133,56 @@ func (g lagging) within(k edda.Key, t time.Time) time.Time {
 	return t
 }
 
-func (g lagging) sorted() []*laggard {
+func (g laggards) sorted() []*laggard {
 	return slices.SortedFunc(maps.Values(g), func(a, b *laggard) int { return a.compare(b.SagaTenant) })
 }
 
-// leaving is an event that the main line leaves to a pair.
-type leaving struct {
-	to *laggard
-	at edda.Checkpoint
+// withheldEvent is an event that the main line leaves to a laggard.
+type withheldEvent struct {
+	from *laggard
+	at   edda.Checkpoint
 }
 
-// leave takes the targets out of an event of the main line that a pair which is behind has
-// still to come to, and those of all others out of an event that was read for one pair.
-func (b *batch) leave(it *item) {
+// withhold removes the targets of an event that do not apply it now: from an event of the
+// main line those of laggards, from a catch-up event those of all other sagas.
+func (b *batch) withhold(it *item) {
 	if it.event.Kind != edda.KindEvent || it.event.Malformed != "" && it.lag == nil {
 		return
 	}
 	n := 0
 	for _, target := range it.targets {
-		l := b.lagging.find(it.event.Tenant, target.Key.Saga)
-		if it.lag != nil && l == it.lag || it.lag == nil && (l == nil || l.live) {
+		l := b.laggards.find(it.event.Tenant, target.Key.Saga)
+		if it.lag != nil && l == it.lag || it.lag == nil && (l == nil || l.rejoining) {
 			it.targets[n] = target
 			n++
 			continue
 		}
 		if it.lag == nil {
 			it.withheld = true
-			b.leaving.Lock()
-			b.left = append(b.left, leaving{l, it.position()})
-			b.leaving.Unlock()
+			b.mu.Lock()
+			b.withheld = append(b.withheld, withheldEvent{l, it.position()})
+			b.mu.Unlock()
 		}
 	}
 	it.targets = it.targets[:n]
 }
 
-// caughtUpTo takes the events of the past for the next batch: those that the main line has
-// passed, of each pair its share, and not of one that is paused. One that is to be alone
-// comes with no other.
-func (v *loop) caughtUpTo(most int) (items []*item) {
-	if v.held {
+// takeCatchUp removes catch-up events for the next batch from the laggards' queues, about as
+// many of each: those that the main line has passed. A suspect event comes alone.
+func (v *loop) takeCatchUp(limit int) (items []*item) {
+	if len(v.catchUp.laggards) == 0 || v.pressure.holds() {
 		return nil
 	}
-	all := v.lagging.sorted()
+	all := v.catchUp.laggards.sorted()
 	slices.SortStableFunc(all, func(a, b *laggard) int { return cmp.Compare(len(a.queue), len(b.queue)) })
 	for i, l := range all {
-		if l.paused != "" || l.live {
+		if l.paused != "" || l.rejoining {
 			continue
 		}
-		share := len(items) + max(1, (most-len(items))/(len(all)-i))
+		share := len(items) + max(1, (limit-len(items))/(len(all)-i))
 		full, left := false, l.queue[:0]
 		for _, it := range l.queue {
-			full = full || len(items) >= min(share, most) || len(items) > 0 && (it.alone || items[0].alone)
+			full = full || len(items) >= min(share, limit) || len(items) > 0 && (it.alone || items[0].alone)
 			if full || !v.passed(it) {
 				left = append(left, it)
 				continue
@@ -203,100 +195,76 @@ func (v *loop) caughtUpTo(most int) (items []*item) {
 	return items
 }
 
-// catchable tells whether an event of the past can be applied now.
-func (v *loop) catchable() bool {
-	if v.held {
-		return false
-	}
-	for _, l := range v.lagging {
-		if l.paused == "" && !l.live && slices.ContainsFunc(l.queue, v.passed) {
-			return true
-		}
-	}
-	return false
-}
-
-// passed tells whether the main line has passed an event that was read for a pair.
-func (v *loop) passed(it *item) bool {
-	at := it.position()
-	return at.Seq <= v.applied[at.Stream].Seq
-}
-
-// joining are the pairs that are live from the next batch on, once what it takes of their
-// queues is applied. A pair of one tenant waits for that of all, which it is an exception of.
-func (v *loop) joining() (pairs []*laggard) {
-	for _, l := range v.lagging {
-		if l.paused != "" || l.live || !l.caughtUp() || slices.ContainsFunc(l.queue, v.passed) {
-			continue
-		}
-		if all := v.lagging[SagaTenant{AllTenants, l.Saga}]; all != nil && all != l {
-			continue
-		}
-		pairs = append(pairs, l)
-	}
-	return pairs
-}
-
-// join makes the pairs live that can be, before the batch in which they are is evaluated.
-func (v *loop) join() []*laggard {
-	if len(v.lagging) == 0 {
-		return nil
-	}
-	joined := v.joining()
-	for _, l := range joined {
-		l.live = true
-	}
-	return joined
-}
-
-// part undoes it, as the batch was in vain.
-func (v *loop) part(joined []*laggard) {
-	for _, l := range joined {
-		l.live = false
-	}
-}
-
-// goOn follows a batch: readers whose pairs have room go on, and others begin.
-func (v *loop) goOn() {
-	if len(v.lagging) == 0 {
-		return
-	}
-	v.makeRoom()
-	v.tellBehind()
-	v.employ()
-}
-
-// settles tells whether a pair has something to write though no input comes.
-func (v *loop) settles() bool {
-	if len(v.notes) > 0 {
+// catchUpReady tells whether a batch can apply a catch-up event, or write a position or an
+// audit of a laggard.
+func (v *loop) catchUpReady() bool {
+	if len(v.catchUp.audits) > 0 {
 		return true
 	}
-	for _, l := range v.lagging {
-		if l.dirty && !l.live {
+	for _, l := range v.catchUp.laggards {
+		if !l.rejoining && (l.dirty || l.paused == "" && !v.pressure.holds() && slices.ContainsFunc(l.queue, v.passed)) {
 			return true
 		}
 	}
-	return len(v.joining()) > 0
+	return len(v.canRejoin()) > 0
 }
 
-// settleUp writes what there is to write of the pairs though no input comes.
-func (v *loop) settleUp(joined []*laggard) {
-	s := &set{n: v.sets + 1, last: true}
-	v.keepUp([]*set{s}, nil, joined)
+// passed tells whether the main line has passed a catch-up event.
+func (v *loop) passed(it *item) bool {
+	at := it.position()
+	return at.Seq <= v.positions.applied[at.Stream].Seq
+}
+
+// canRejoin lists the laggards that rejoin with the next batch, which applies the rest of
+// their queues. One of a single tenant waits for the saga's laggard of all tenants, because it
+// is an exception of that.
+func (v *loop) canRejoin() (all []*laggard) {
+	for _, l := range v.catchUp.laggards {
+		if l.paused != "" || l.rejoining || !l.allRead() || slices.ContainsFunc(l.queue, v.passed) {
+			continue
+		}
+		if of := v.catchUp.laggards[SagaTenant{AllTenants, l.Saga}]; of != nil && of != l {
+			continue
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// rejoin marks the laggards that rejoin with the batch, before it is evaluated.
+func (v *loop) rejoin() []*laggard {
+	all := v.canRejoin()
+	for _, l := range all {
+		l.rejoining = true
+	}
+	return all
+}
+
+// undoRejoin undoes rejoin for a batch that is not submitted.
+func (v *loop) undoRejoin(all []*laggard) {
+	for _, l := range all {
+		l.rejoining = false
+	}
+}
+
+// submitPositions submits the laggards' positions and audits without a batch.
+func (v *loop) submitPositions(rejoining []*laggard) {
+	s := &set{n: v.inFlight.lastSet + 1, last: true}
+	v.addPositions([]*set{s}, nil, rejoining)
 	if c := &s.change; len(c.Positions)+len(c.DropPositions)+len(c.Audits) > 0 {
 		v.submit([]*set{s}, nil)
 	}
-	v.goOn()
+	v.serveReaders()
 }
 
-// shelve gives back what is due in the keys of pairs that are behind, beyond their bounds:
-// the rows stay in the index, and those who handed them in go on.
-func (v *loop) shelve() {
-	if len(v.lagging) == 0 {
+// returnDues removes due rows beyond the bounds of laggards from the queue, and answers
+// their callers. The rows stay in the due index.
+func (v *loop) returnDues() {
+	if len(v.catchUp.laggards) == 0 {
 		return
 	}
-	v.dues = slices.DeleteFunc(v.dues, func(it *item) bool {
-		if !it.isRow() || !v.lagging.within(it.due.row.Key, it.due.time).Before(it.due.time) {
+	v.queue.dues = slices.DeleteFunc(v.queue.dues, func(it *item) bool {
+		if !v.beyondBound(it) {
 			return false
 		}
 		it.due.handed.settle()
@@ -304,16 +272,21 @@ func (v *loop) shelve() {
 	})
 }
 
-// keepUp writes what became of the pairs into the sets of a batch, which are not submitted
-// yet: the positions that have no events, the audit, and that pairs have rejoined, with
-// the last event that was read for them.
-func (v *loop) keepUp(sets []*set, b *batch, joined []*laggard) {
-	if len(v.lagging) == 0 && len(v.notes) == 0 {
+// beyondBound tells whether the item is a due row that a laggard's bound keeps from firing.
+func (v *loop) beyondBound(it *item) bool {
+	return it.isRow() && v.catchUp.laggards.within(it.due.row.Key, it.due.time).Before(it.due.time)
+}
+
+// addPositions adds the state of the laggards to the sets of a batch that is to be submitted:
+// positions that moved without an event, audits, and which laggards rejoin. A laggard rejoins
+// with the last set that moves it.
+func (v *loop) addPositions(sets []*set, b *batch, rejoining []*laggard) {
+	if len(v.catchUp.laggards) == 0 && len(v.catchUp.audits) == 0 {
 		return
 	}
 	first := sets[0]
-	for _, l := range v.lagging {
-		if !l.dirty || l.live {
+	for _, l := range v.catchUp.laggards {
+		if !l.dirty || l.rejoining {
 			continue
 		}
 		l.dirty = false
@@ -325,26 +298,27 @@ func (v *loop) keepUp(sets []*set, b *batch, joined []*laggard) {
 			}
 		}
 	}
-	first.change.Audits, first.notes, v.notes = append(first.change.Audits, v.notes...), v.notes, nil
-	for _, l := range joined {
+	first.audits, v.catchUp.audits = v.catchUp.audits, nil
+	first.change.Audits = append(first.change.Audits, first.audits...)
+	for _, l := range rejoining {
 		to := first
 		for _, s := range sets {
-			if s.coversAny(l.SagaTenant) {
+			if s.movesLaggard(l.SagaTenant) {
 				to = s
 			}
 		}
 		to.change.DropPositions = append(to.change.DropPositions, l.positions()...)
-		l.queue = nil // the main line gives what it has not passed
+		l.queue = nil // the main line applies what it has not passed
 	}
-	v.taken(b)
+	if b != nil {
+		b.moveBounds()
+	}
 }
 
-// taken moves the bounds of what is due: everything stored before an event that was read for
-// a pair is applied, and nothing behind the first that was left to it.
-func (v *loop) taken(b *batch) {
-	if b == nil {
-		return
-	}
+// moveBounds moves the times up to which timers of laggards may fire. All that was stored
+// before a catch-up event is applied. Nothing is applied that was stored after the first
+// withheld event.
+func (b *batch) moveBounds() {
 	for _, it := range b.items {
 		if l := it.lag; l != nil {
 			l.bounded = true
@@ -353,19 +327,20 @@ func (v *loop) taken(b *batch) {
 			}
 		}
 	}
-	for _, left := range b.left {
-		l := left.to
-		l.withheld[left.at.Stream] = max(l.withheld[left.at.Stream], left.at.Seq)
+	for _, w := range b.withheld {
+		l := w.from
+		l.withheld[w.at.Stream] = max(l.withheld[w.at.Stream], w.at.Seq)
 		if !l.bounded {
-			l.bounded, l.bound = true, left.at.Time.Add(-1)
+			l.bounded, l.bound = true, w.at.Time.Add(-1)
 		}
 	}
 }
 
-// committedBehind moves what is durable of the pairs, and forgets those that have rejoined.
+// committedBehind follows the commit of a set that moves laggards. Those that have rejoined
+// are no laggards any more.
 func (v *loop) committedBehind(s *set) {
 	for _, p := range s.change.Positions {
-		if l := v.lagging[SagaTenant{p.Tenant, p.Saga}]; l != nil {
+		if l := v.catchUp.laggards[SagaTenant{p.Tenant, p.Saga}]; l != nil {
 			if l.durable == nil {
 				l.durable = map[string]edda.Checkpoint{}
 			}
@@ -373,146 +348,136 @@ func (v *loop) committedBehind(s *set) {
 		}
 	}
 	for _, p := range s.change.DropPositions {
-		l := v.lagging[SagaTenant{p.Tenant, p.Saga}]
-		if l == nil || !l.live {
+		l := v.catchUp.laggards[SagaTenant{p.Tenant, p.Saga}]
+		if l == nil || !l.rejoining {
 			continue
 		}
 		// gofail: var engineRejoined struct{}
-		delete(v.lagging, l.SagaTenant)
+		delete(v.catchUp.laggards, l.SagaTenant)
 		l.dismiss()
 		v.log.Info("a saga has caught up with the streams", zap.String("saga", l.Saga), zap.String("tenant", l.Tenant))
-		if v.crowded[l.SagaTenant] != "" {
-			v.pause(v.crowded) // it was crowded while it rejoined
+		if v.pressure.overShare[l.SagaTenant] != "" {
+			v.pause(v.pressure.overShare) // it lost its room while it rejoined
 		}
 	}
-	v.tellBehind()
+	v.showBehind()
 }
 
-// fallBack follows a failure of the store: pairs are where they are durable. What was lost
-// of their queues is put back afterwards.
-func (v *loop) fallBack() {
-	for _, l := range v.lagging {
-		if l.live { // what it had read beyond the main line is read again
+// resetLaggards follows a failure of the store: it sets the laggards to their durable
+// positions. putBack returns the lost items to their queues.
+func (v *loop) resetLaggards() {
+	for _, l := range v.catchUp.laggards {
+		if l.rejoining { // what it had read beyond the main line is read again
 			l.dismiss()
-			l.given = map[string]uint64{}
+			l.read = map[string]uint64{}
 		}
 		from := l.durable
-		if all := v.lagging[SagaTenant{AllTenants, l.Saga}]; from == nil && all != nil {
-			from = all.durable // it was one of them
+		if all := v.catchUp.laggards[SagaTenant{AllTenants, l.Saga}]; from == nil && all != nil {
+			from = all.durable // its tenant was one of them
 		}
-		if from == nil { // it has fallen behind in what was lost: all that is durable went to it
+		if from == nil { // it fell behind in a lost set, so the main line applied what is durable
 			from = map[string]edda.Checkpoint{}
-			for stream := range l.done {
-				from[stream] = v.durable[stream]
+			for stream := range l.applied {
+				from[stream] = v.positions.durable[stream]
 			}
 		}
-		l.done, l.live, l.dirty = maps.Clone(from), false, true
+		l.applied, l.rejoining, l.dirty = maps.Clone(from), false, true
 	}
 }
 
-// found takes the pairs that the store says are behind, when the engine starts.
-func (v *loop) found(rows []store.SagaPosition) {
-	for _, l := range v.lag(rows) {
-		l.durable = maps.Clone(l.done)
-	}
-	v.tellBehind()
-}
-
-// lag makes pairs of positions. What the main line has passed may have been for them.
-func (v *loop) lag(rows []store.SagaPosition) (added []*laggard) {
+// addLaggards adds the sagas whose own positions the store has. Any event that the main line
+// has passed may have been withheld from them.
+func (v *loop) addLaggards(rows []store.SagaPosition) {
 	for _, p := range rows {
 		pair := SagaTenant{p.Tenant, p.Saga}
-		l := v.lagging[pair]
+		l := v.catchUp.laggards[pair]
 		if l == nil {
 			l = newLaggard(pair)
 			l.bounded = true
-			v.lagging[pair] = l
+			v.catchUp.laggards[pair] = l
 		}
-		if !slices.Contains(added, l) {
-			added = append(added, l)
+		if l.durable == nil {
+			l.durable = map[string]edda.Checkpoint{}
 		}
-		l.at(p.Checkpoint)
-		l.withheld[p.Stream] = v.applied[p.Stream].Seq
+		l.startAt(p.Checkpoint)
+		l.durable[p.Stream] = p.Checkpoint
+		l.withheld[p.Stream] = v.positions.applied[p.Stream].Seq
 	}
-	return added
+	v.showBehind()
 }
 
-// pause has the pairs that have no room fall behind the streams, with the reason, and those
-// that have some again go on. A pair that has rejoined in what is not durable yet is paused
-// once it is.
-func (v *loop) pause(crowded map[SagaTenant]string) {
-	v.crowded = crowded
-	for _, l := range v.lagging {
-		if l.live {
+// pause makes sagas over their share of a destination fall behind, and resumes the others. A
+// rejoining laggard is paused after its commit.
+func (v *loop) pause(overShare map[SagaTenant]string) {
+	for _, l := range v.catchUp.laggards {
+		if l.rejoining {
 			continue
 		}
-		if l.paused = crowded[l.SagaTenant]; l.paused != "" {
+		if l.paused = overShare[l.SagaTenant]; l.paused != "" {
 			l.dismiss()
 		}
 	}
-	for pair, reason := range crowded {
-		if v.lagging[pair] == nil && len(v.lagging) < maxPaused {
-			v.fallBehind(pair, reason)
+	for pair, destination := range overShare {
+		if v.catchUp.laggards[pair] == nil && len(v.catchUp.laggards) < maxLaggards {
+			v.fallBehind(pair, destination)
 		}
 	}
-	v.tellBehind()
-	v.employ()
+	v.showBehind()
+	v.assignReaders()
 }
 
-// fallBehind has a pair be behind from what the main line has evaluated on, or where it is
-// as one of all tenants.
-func (v *loop) fallBehind(pair SagaTenant, reason string) {
+// fallBehind adds a paused laggard. It starts at the applied positions of the main line, or
+// of the saga's laggard of all tenants.
+func (v *loop) fallBehind(pair SagaTenant, destination string) {
 	l := newLaggard(pair)
-	if all := v.lagging.behind(AllTenants, pair.Saga); all != nil {
-		for _, at := range all.done {
-			l.at(at)
+	if all := v.catchUp.laggards.behind(AllTenants, pair.Saga); all != nil {
+		for _, at := range all.applied {
+			l.startAt(at)
 		}
 		l.withheld, l.bound, l.bounded = maps.Clone(all.withheld), all.bound, all.bounded
 	} else {
 		for _, stream := range v.opts.CatchUp.Streams {
-			if at, ok := v.applied[stream]; ok {
-				l.at(at)
+			if at, ok := v.positions.applied[stream]; ok {
+				l.startAt(at)
 			}
 		}
 	}
-	l.paused, l.dirty = reason, true
-	v.lagging[pair] = l
+	l.paused, l.dirty = destination, true
+	v.catchUp.laggards[pair] = l
 	v.log.Warn("a saga is paused: its destination has no room for more of its work",
-		zap.String("saga", pair.Saga), zap.String("tenant", pair.Tenant), zap.String("destination", reason))
+		zap.String("saga", pair.Saga), zap.String("tenant", pair.Tenant), zap.String("destination", destination))
 }
 
-// tellBehind tells those outside the loop how the pairs are.
-func (v *loop) tellBehind() {
-	if len(v.lagging) == 0 && v.waits.Load() == nil {
+// showBehind shows the laggards in Waits, the metrics and the status.
+func (v *loop) showBehind() {
+	if len(v.catchUp.laggards) == 0 && v.bounds.Load() == nil {
 		return
 	}
-	bounds := make(map[SagaTenant]*time.Time, len(v.lagging))
-	infos := make([]Behind, 0, len(v.lagging))
-	for _, l := range v.lagging.sorted() {
-		switch {
-		case l.live || !l.bounded:
-			bounds[l.SagaTenant] = nil
-		default:
-			bound := l.bound
+	bounds := make(map[SagaTenant]*time.Time, len(v.catchUp.laggards))
+	infos := make([]Behind, 0, len(v.catchUp.laggards))
+	for _, l := range v.catchUp.laggards.sorted() {
+		bounds[l.SagaTenant] = nil
+		if l.rejoining {
+			continue
+		}
+		infos = append(infos, l.info())
+		if bound := l.bound; l.bounded {
 			bounds[l.SagaTenant] = &bound
 		}
-		if !l.live {
-			infos = append(infos, l.info())
-		}
 	}
-	if len(v.lagging) == 0 {
-		v.waits.Store(nil)
+	if len(v.catchUp.laggards) == 0 {
+		v.bounds.Store(nil)
 	} else {
-		v.waits.Store(&bounds)
+		v.bounds.Store(&bounds)
 	}
-	v.metrics.lags(infos)
-	v.status.lags(infos)
+	v.metrics.showBehind(infos)
+	v.status.setBehind(infos)
 }
 
-// Waits tells whether what is due in a key has to wait for events that were stored before
-// it and that its saga, which is behind, has still to take in. It may be called concurrently.
+// Waits tells whether a due row must wait: its saga is behind, and has not applied all events
+// stored before the row was due. It may be called concurrently.
 func (e *Engine) Waits(d store.Due) bool {
-	bounds := e.waits.Load()
+	bounds := e.bounds.Load()
 	if bounds == nil {
 		return false
 	}
@@ -523,43 +488,31 @@ func (e *Engine) Waits(d store.Due) bool {
 	return bound != nil && bound.Before(d.Time)
 }
 
-// cover sets the position of a pair in one stream.
-func (s *set) cover(p SagaTenant, at edda.Checkpoint) {
-	for i := range s.change.Positions {
-		if q := &s.change.Positions[i]; q.Tenant == p.Tenant && q.Saga == p.Saga && q.Stream == at.Stream {
-			q.Checkpoint = at
-			return
-		}
-	}
-	s.change.Positions = append(s.change.Positions, store.SagaPosition{Tenant: p.Tenant, Saga: p.Saga, Checkpoint: at})
-}
-
-func (s *set) coversAny(p SagaTenant) bool {
-	return slices.ContainsFunc(s.change.Positions, func(q store.SagaPosition) bool { return q.Tenant == p.Tenant && q.Saga == p.Saga })
-}
-
-// Behind is a saga that is behind the streams, for people.
+// Behind describes a saga that is behind the streams.
 type Behind struct {
-	// Tenant is [AllTenants] where it is behind for every tenant.
+	// Tenant is [AllTenants] when the saga is behind for every tenant.
 	Tenant string `json:"tenant"`
 	Saga   string `json:"saga"`
-	// Done is how far it has come in each stream, and Left how many messages, others'
-	// included, lie up to the last one that it may have to take in.
+	// Done is the applied position in each stream. Left counts the messages, others' included,
+	// from there to the last event withheld from the saga.
 	Done []edda.Checkpoint `json:"done"`
 	Left uint64            `json:"left"`
-	// From is where it was when this process met it.
+	// From is the position at which this process found the saga.
 	From []edda.Checkpoint `json:"from"`
-	// Paused says which destination it waits for; empty: it does not.
+	// Paused is the destination that has no room for the saga, or empty.
 	Paused string `json:"paused,omitempty"`
-	// Problem says why it cannot go on now.
+	// Problem is the error that keeps the saga from catching up, or empty.
 	Problem string `json:"problem,omitempty"`
 }
 
 func (l *laggard) info() Behind {
-	b := Behind{Tenant: l.Tenant, Saga: l.Saga, Left: l.left(), Paused: l.paused}
+	b := Behind{
+		Tenant: l.Tenant, Saga: l.Saga, Paused: l.paused,
+		Left: l.lag(func(stream string) uint64 { return l.applied[stream].Seq }),
+	}
 	for _, p := range l.positions() {
 		b.Done = append(b.Done, p.Checkpoint)
-		b.From = append(b.From, edda.Checkpoint{Stream: p.Stream, Seq: l.begun[p.Stream]})
+		b.From = append(b.From, edda.Checkpoint{Stream: p.Stream, Seq: l.start[p.Stream]})
 	}
 	if l.problem != nil {
 		b.Problem = l.problem.Error()

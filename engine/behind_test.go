@@ -18,10 +18,10 @@ import (
 	"edda/store"
 )
 
-// chorus are sagas that each take in every event of an aggregate, as counter does.
-type chorus []string
+// sagaList is several sagas, each of which applies every event of an aggregate, as counter does.
+type sagaList []string
 
-func (c chorus) Route(ev edda.Event) (all []saga.Target) {
+func (c sagaList) Route(ev edda.Event) (all []saga.Target) {
 	if ev.Kind != edda.KindEvent {
 		return counter{}.Route(ev)
 	}
@@ -31,38 +31,38 @@ func (c chorus) Route(ev edda.Event) (all []saga.Target) {
 	return all
 }
 
-func (c chorus) Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
+func (c sagaList) Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	return counter{}.Apply(cell, t, ev)
 }
 
-func (c chorus) Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition) {
+func (c sagaList) Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition) {
 	return counter{}.Wake(cell, row, horizon)
 }
 
-// library is what the streams of a world have stored, for those who read it again.
-type library struct {
+// archive gives catch-up readers what the streams of a world have stored.
+type archive struct {
 	*streams
 	mu      sync.Mutex // guards all below
 	opened  []SagaTenant
 	closed  int
-	lost    map[string]uint64 // messages up to here are gone
+	lost    map[string]uint64 // messages up to here have expired
 	refuses error
 }
 
-func (w *world) library() *library { return &library{streams: w.streams, lost: map[string]uint64{}} }
+func (w *world) archive() *archive { return &archive{streams: w.streams, lost: map[string]uint64{}} }
 
-func (l *library) catchUp() CatchUpOptions {
+func (l *archive) catchUp() CatchUpOptions {
 	return CatchUpOptions{Streams: []string{"A", "B"}, Open: l.open}
 }
 
-func (l *library) open(_ context.Context, p SagaTenant, from []edda.Checkpoint) (Past, error) {
+func (l *archive) open(_ context.Context, p SagaTenant, from []edda.Checkpoint) (Past, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refuses != nil {
 		return nil, l.refuses
 	}
 	l.opened = append(l.opened, p)
-	s := &shelf{library: l, next: map[string]uint64{}, upto: map[string]uint64{}}
+	s := &archiveReader{archive: l, next: map[string]uint64{}, upto: map[string]uint64{}}
 	l.streams.mu.Lock()
 	defer l.streams.mu.Unlock()
 	for _, at := range from {
@@ -77,37 +77,37 @@ func (l *library) open(_ context.Context, p SagaTenant, from []edda.Checkpoint) 
 	return s, nil
 }
 
-func (l *library) refuse(err error) {
+func (l *archive) refuse(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refuses = err
 }
 
-func (l *library) counts() (opened, closed int) {
+func (l *archive) counts() (opened, closed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.opened), l.closed
 }
 
-// shelf is one reader of it.
-type shelf struct {
-	*library
+// archiveReader is one reader of the archive.
+type archiveReader struct {
+	*archive
 	start  []edda.Checkpoint
 	losses []string
 	next   map[string]uint64
-	upto   map[string]uint64 // what lay there when it was opened
+	upto   map[string]uint64 // backlog when it was opened
 }
 
-func (s *shelf) Start() []edda.Checkpoint { return s.start }
-func (s *shelf) Losses() []string         { return s.losses }
+func (s *archiveReader) Start() []edda.Checkpoint { return s.start }
+func (s *archiveReader) Losses() []string         { return s.losses }
 
-func (s *shelf) Close() {
-	s.library.mu.Lock()
-	defer s.library.mu.Unlock()
+func (s *archiveReader) Close() {
+	s.archive.mu.Lock()
+	defer s.archive.mu.Unlock()
 	s.closed++
 }
 
-func (s *shelf) Fetch(ctx context.Context, most int, wait time.Duration) (Fetched, error) {
+func (s *archiveReader) Fetch(ctx context.Context, most int, wait time.Duration) (Fetched, error) {
 	got := s.read(most)
 	if len(got.Events) == 0 {
 		_ = backoff.Wait(ctx, min(wait, 10*time.Millisecond))
@@ -115,7 +115,7 @@ func (s *shelf) Fetch(ctx context.Context, most int, wait time.Duration) (Fetche
 	return got, ctx.Err()
 }
 
-func (s *shelf) read(most int) (got Fetched) {
+func (s *archiveReader) read(most int) (got Fetched) {
 	s.streams.mu.Lock()
 	defer s.streams.mu.Unlock()
 	for _, ev := range s.stored {
@@ -132,8 +132,8 @@ func (s *shelf) read(most int) (got Fetched) {
 	return got
 }
 
-// Ends says that what is no event is not needed.
-func (s *shelf) Ends(context.Context) (ends []End, _ error) {
+// Ends needs aggregate events only.
+func (s *archiveReader) Ends(context.Context) (ends []End, _ error) {
 	s.streams.mu.Lock()
 	defer s.streams.mu.Unlock()
 	for name, last := range s.last {
@@ -148,9 +148,8 @@ func (s *shelf) Ends(context.Context) (ends []End, _ error) {
 	return ends, nil
 }
 
-// begins has sagas begin behind everything that is stored, as a saga that is added later
-// and wants all does.
-func (w *world) begins(sagas chorus, names ...string) {
+// addBehind swaps in sagas, of which the named ones begin before the first stored message.
+func (w *world) addBehind(sagas sagaList, names ...string) {
 	w.t.Helper()
 	var rows []store.SagaPosition
 	for _, name := range names {
@@ -180,8 +179,8 @@ func (w *world) behind() []store.SagaPosition {
 	return rows
 }
 
-// liveAgain waits until no saga is behind.
-func (w *world) liveAgain() {
+// waitCaughtUp waits until no saga is behind, in memory and in the store.
+func (w *world) waitCaughtUp() {
 	w.t.Helper()
 	for range 10_000 {
 		settle()
@@ -189,27 +188,27 @@ func (w *world) liveAgain() {
 			return
 		}
 	}
-	w.t.Fatalf("sagas are behind for ever: %+v; %+v", w.engine.Info().Behind, w.behind())
+	w.t.Fatalf("sagas stay behind: %+v; %+v", w.engine.Info().Behind, w.behind())
 }
 
-// chorused runs a test with a saga that has begun, and one that may.
-func chorused(t *testing.T, test func(w *world, l *library)) {
+// withLateSaga runs the test with the saga "old". The test adds "late" with addBehind.
+func withLateSaga(t *testing.T, test func(w *world, l *archive)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir)
 		defer w.stop()
-		l := w.library()
-		w.sagas = chorus{"old"}
+		l := w.archive()
+		w.sagas = sagaList{"old"}
 		w.start(Options{CatchUp: l.catchUp()})
 		test(w, l)
 	})
 }
 
-// TestASagaThatIsAddedLaterTakesInWhatIsStored beside a saga that had begun before, and is
-// live then: nothing is lost, nothing comes twice.
-func TestASagaThatIsAddedLaterTakesInWhatIsStored(t *testing.T) {
-	chorused(t, func(w *world, l *library) {
+// TestAddedSagaCatchesUpWithStoredEvents adds a saga beside an older one, and expects both to
+// apply every event once.
+func TestAddedSagaCatchesUpWithStoredEvents(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
 		var ids []string
 		for i := range 500 {
 			ids = append(ids, fmt.Sprint("e", i))
@@ -217,43 +216,43 @@ func TestASagaThatIsAddedLaterTakesInWhatIsStored(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		settle()
-		w.begins(chorus{"old", "late"}, "late")
+		w.addBehind(sagaList{"old", "late"}, "late")
 		for i := 500; i < 600; i++ {
 			ids = append(ids, fmt.Sprint("e", i))
 			w.streams.publish("A", event(ids[i], "add", "K"))
 			time.Sleep(time.Millisecond)
 		}
-		w.liveAgain()
+		w.waitCaughtUp()
 		w.streams.publish("B", event("last", "add", "K"))
 		settle()
 		ids = append(ids, "last")
 		for _, name := range []string{"old", "late"} {
 			if got := w.logOf(name, "K"); !slices.Equal(got, ids) {
-				t.Errorf("%s took in %d events: %s\nwant %d", name, len(got), joined(got), len(ids))
+				t.Errorf("%s applied %d events: %s\nwant %d", name, len(got), joined(got), len(ids))
 			}
 		}
 		if opened, closed := l.counts(); opened == 0 || opened != closed {
 			t.Errorf("%d readers were opened and %d closed", opened, closed)
 		}
 		if n := w.metric("edda_catch_up_events_total"); n < 500 {
-			t.Errorf("%v events were caught up", n)
+			t.Errorf("%v catch-up events, want at least 500", n)
 		}
 	})
 }
 
-// TestLiveSagasGoOnWhileAnotherIsCaughtUp: an event is applied within milliseconds while
-// many thousand old ones are read again.
-func TestLiveSagasGoOnWhileAnotherIsCaughtUp(t *testing.T) {
-	chorused(t, func(w *world, l *library) {
+// TestCatchUpDoesNotDelayLiveEvents expects a live event to be applied within milliseconds
+// while thousands of old ones are read.
+func TestCatchUpDoesNotDelayLiveEvents(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
 		const many = 8000
-		w.gate.slow(2 * time.Millisecond) // as a disk is
+		w.gate.slow(2 * time.Millisecond) // like a disk
 		for i := range many {
 			w.streams.publish("A", event(fmt.Sprint("e", i), "add", fmt.Sprint("K", i%1000)))
 		}
 		for w.position("A").Seq < many {
 			settle()
 		}
-		w.begins(chorus{"old", "late"}, "late")
+		w.addBehind(sagaList{"old", "late"}, "late")
 		slowest, n := time.Duration(0), 0
 		for ; len(w.behind()) > 0; n++ {
 			id := fmt.Sprint("live", n)
@@ -265,7 +264,7 @@ func TestLiveSagasGoOnWhileAnotherIsCaughtUp(t *testing.T) {
 			slowest = max(slowest, time.Since(began))
 		}
 		if n < 10 {
-			t.Errorf("only %d live events came while %d were caught up", n, many)
+			t.Errorf("only %d live events were applied during a catch-up of %d", n, many)
 		}
 		if slowest > 30*time.Millisecond {
 			t.Errorf("a live event took %v", slowest)
@@ -278,10 +277,10 @@ func TestLiveSagasGoOnWhileAnotherIsCaughtUp(t *testing.T) {
 	})
 }
 
-// TestADeadlineDoesNotOvertakeEventsOfASagaThatIsBehind: what was due between two old
-// events fires between them, and what is due after the last one only once it is applied.
-func TestADeadlineDoesNotOvertakeEventsOfASagaThatIsBehind(t *testing.T) {
-	chorused(t, func(w *world, l *library) {
+// TestTimerDoesNotOvertakeEventsOfALaggard expects a timer that was due between two old events
+// to fire between them, and one due after the last to fire after it.
+func TestTimerDoesNotOvertakeEventsOfALaggard(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
 		arm := func(id string, after time.Duration) {
 			ev := event(id, "arm", "K")
 			ev.Payload, _ = json.Marshal(after.String())
@@ -296,23 +295,23 @@ func TestADeadlineDoesNotOvertakeEventsOfASagaThatIsBehind(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		settle()
 		l.refuse(errors.New("not now"))
-		w.begins(chorus{"old", "late"}, "late")
-		time.Sleep(5 * time.Second) // its clock stands still
+		w.addBehind(sagaList{"old", "late"}, "late")
+		time.Sleep(5 * time.Second) // no timer of it fires meanwhile
 		if got := w.logOf("late", "K"); got != nil {
-			t.Fatalf("took in %v", got)
+			t.Fatalf("applied %v", got)
 		}
 		l.refuse(nil)
-		w.liveAgain()
-		w.wakes(edda.Key{Tenant: "acme", Saga: "late", Correlation: "K"})
+		w.waitCaughtUp()
+		w.wakeDue(edda.Key{Tenant: "acme", Saga: "late", Correlation: "K"})
 		want := []string{"first", "before", "timer-first", "after", "second", "timer-second"}
 		if got := w.logOf("late", "K"); !slices.Equal(got, want) {
-			t.Errorf("took in %v, want %v", got, want)
+			t.Errorf("applied %v, want %v", got, want)
 		}
 	})
 }
 
-// wakes hands in what is due and waits for nothing else, as the scheduler does.
-func (w *world) wakes(only edda.Key) {
+// wakeDue fires the due rows of a key that need not wait, as the scheduler does.
+func (w *world) wakeDue(only edda.Key) {
 	w.t.Helper()
 	rows, _, _, err := w.db.DueBut(time.Now(), MaxRows, w.engine.Waits)
 	if err != nil {
@@ -324,42 +323,42 @@ func (w *world) wakes(only edda.Key) {
 	}
 }
 
-// TestWhatIsDueInASagaThatIsBehindKeepsNobodyWaiting: its row stays in the index, is passed
-// over, and other timers fire.
-func TestWhatIsDueInASagaThatIsBehindKeepsNobodyWaiting(t *testing.T) {
-	chorused(t, func(w *world, l *library) {
+// TestDueRowOfALaggardBlocksNoOtherTimer expects the row to stay in the due index, and other
+// timers to fire.
+func TestDueRowOfALaggardBlocksNoOtherTimer(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
 		w.streams.publish("A", event("e", "add", "K"))
 		settle()
 		l.refuse(errors.New("not now"))
-		w.begins(chorus{"old", "late"}, "late")
+		w.addBehind(sagaList{"old", "late"}, "late")
 		behind, other := edda.Key{Tenant: "acme", Saga: "late", Correlation: "K"}, edda.Key{Tenant: "acme", Saga: "old", Correlation: "K"}
 		due := []store.Due{{Time: time.Now(), Key: behind}, {Time: time.Now(), Key: other}}
 		if err := w.db.Commit(context.Background(), store.Change{Arm: due}); err != nil {
 			t.Fatal(err)
 		}
 		if !w.engine.Waits(due[0]) || w.engine.Waits(due[1]) {
-			t.Error("the wrong one waits")
+			t.Error("Waits is wrong: only the row of the laggard must wait")
 		}
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := w.engine.Wake(ctx, due); err != nil {
-			t.Errorf("whoever hands it in waits for ever: %v", err)
+			t.Errorf("wake: %v", err)
 		}
 		if rows, _, passed, _ := w.db.DueBut(time.Now(), MaxRows, w.engine.Waits); passed != 1 || len(rows) > 1 {
-			t.Errorf("%d rows, and %d are passed over", len(rows), passed)
+			t.Errorf("%d rows, %d passed over", len(rows), passed)
 		}
 		l.refuse(nil)
-		w.liveAgain()
+		w.waitCaughtUp()
 		if w.engine.Waits(due[0]) {
-			t.Error("it waits though it is live")
+			t.Error("a row waits although its saga has caught up")
 		}
 	})
 }
 
-// TestARestartInTheMiddleOfACatchUpGoesOnWhereItWas, as the positions are in each commit.
-func TestARestartInTheMiddleOfACatchUpGoesOnWhereItWas(t *testing.T) {
-	chorused(t, func(w *world, l *library) {
+// TestCatchUpResumesAfterARestart restarts in the middle. Each commit has the positions.
+func TestCatchUpResumesAfterARestart(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
 		const many, keys = 3000, 100
 		for i := range many {
 			w.streams.publish("A", event(fmt.Sprint("e", i), "add", fmt.Sprint("K", i%keys)))
@@ -374,18 +373,18 @@ func TestARestartInTheMiddleOfACatchUpGoesOnWhereItWas(t *testing.T) {
 			settle()
 		}
 		w.gate.slow(5 * time.Millisecond)
-		w.begins(chorus{"old", "late"}, "late")
+		w.addBehind(sagaList{"old", "late"}, "late")
 		for len(w.logOf("late", "K0")) < many/keys/3 {
 			time.Sleep(5 * time.Millisecond)
 		}
 		w.stop()
 		done := taken()
 		if rows := w.behind(); len(rows) != 2 || int(rows[0].Seq) != done || done == many {
-			t.Fatalf("took in %d, and is at %+v", done, rows)
+			t.Fatalf("applied %d, and its positions are %+v", done, rows)
 		}
-		w.sagas = chorus{"old", "late"}
+		w.sagas = sagaList{"old", "late"}
 		w.start(Options{CatchUp: l.catchUp()})
-		w.liveAgain()
+		w.waitCaughtUp()
 		for i := range keys {
 			k := fmt.Sprint("K", i)
 			if got, want := w.logOf("late", k), w.logOf("old", k); len(want) != many/keys || !slices.Equal(got, want) {
@@ -395,9 +394,9 @@ func TestARestartInTheMiddleOfACatchUpGoesOnWhereItWas(t *testing.T) {
 	})
 }
 
-// TestADrainLeavesACatchUpForTheNextStart and does not wait for it.
-func TestADrainLeavesACatchUpForTheNextStart(t *testing.T) {
-	chorused(t, func(w *world, l *library) {
+// TestDrainDoesNotWaitForCatchUp leaves the rest of the catch-up for the next start.
+func TestDrainDoesNotWaitForCatchUp(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
 		for i := range 5000 {
 			w.streams.publish("A", event(fmt.Sprint("e", i), "add", fmt.Sprint("K", i%100)))
 		}
@@ -405,7 +404,7 @@ func TestADrainLeavesACatchUpForTheNextStart(t *testing.T) {
 			settle()
 		}
 		w.gate.slow(5 * time.Millisecond)
-		w.begins(chorus{"old", "late"}, "late")
+		w.addBehind(sagaList{"old", "late"}, "late")
 		time.Sleep(50 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -415,15 +414,15 @@ func TestADrainLeavesACatchUpForTheNextStart(t *testing.T) {
 		was := len(w.logOf("late", "K0"))
 		time.Sleep(time.Second)
 		if n := len(w.logOf("late", "K0")); n != was || n == 0 || n == 50 || len(w.behind()) == 0 {
-			t.Errorf("%d events, %d after the drain; %d rows", was, n, len(w.behind()))
+			t.Errorf("%d events at the end of the drain, %d later; %d positions", was, n, len(w.behind()))
 		}
 	})
 }
 
-// TestADrainSkipsWhatWasReadOfThePast and not applied: the reader had come to the end, so
-// the saga counted as caught up once its queue was empty.
-func TestADrainSkipsWhatWasReadOfThePast(t *testing.T) {
-	chorused(t, func(w *world, l *library) {
+// TestDrainDropsQueuedCatchUpEvents shows that a drain lost the queue of a laggard whose reader
+// had read everything: the empty queue counted as caught up.
+func TestDrainDropsQueuedCatchUpEvents(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
 		const many, keys = 3*maxCaught - 10, 10
 		for i := range many {
 			w.streams.publish("A", event(fmt.Sprint("e", i), "add", fmt.Sprint("K", i%keys)))
@@ -432,8 +431,8 @@ func TestADrainSkipsWhatWasReadOfThePast(t *testing.T) {
 			settle()
 		}
 		w.gate.set(true, nil)
-		w.begins(chorus{"old", "late"}, "late")
-		settle() // the batches that may be in flight are, and the rest is read
+		w.addBehind(sagaList{"old", "late"}, "late")
+		settle() // the pipeline is full, and the rest is in the queue
 		drained := make(chan error, 1)
 		go func() { drained <- w.engine.Drain(context.Background()) }()
 		settle()
@@ -445,9 +444,9 @@ func TestADrainSkipsWhatWasReadOfThePast(t *testing.T) {
 		if n := len(w.logOf("late", "K0")); n >= many/keys {
 			t.Fatalf("all %d events were applied before the drain", n)
 		}
-		w.sagas = chorus{"old", "late"}
+		w.sagas = sagaList{"old", "late"}
 		w.start(Options{CatchUp: l.catchUp()})
-		w.liveAgain()
+		w.waitCaughtUp()
 		for i := range keys {
 			k := fmt.Sprint("K", i)
 			if got, want := w.logOf("late", k), w.logOf("old", k); len(want) < many/keys || !slices.Equal(got, want) {
@@ -457,19 +456,19 @@ func TestADrainSkipsWhatWasReadOfThePast(t *testing.T) {
 	})
 }
 
-// TestAStreamThatHasLostItsBeginningIsSaid: the saga goes on with the first message that is
-// there, once and with an entry in the audit.
-func TestAStreamThatHasLostItsBeginningIsSaid(t *testing.T) {
-	chorused(t, func(w *world, l *library) {
+// TestExpiredMessagesAreAuditedAndSkipped expects the saga to begin with the first message that
+// is left, and one audit entry.
+func TestExpiredMessagesAreAuditedAndSkipped(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
 		for i := range 10 {
 			w.streams.publish("A", event(fmt.Sprint("e", i), "add", "K"))
 		}
 		settle()
 		l.lost["A"] = 4
-		w.begins(chorus{"old", "late"}, "late")
-		w.liveAgain()
+		w.addBehind(sagaList{"old", "late"}, "late")
+		w.waitCaughtUp()
 		if got, want := w.logOf("late", "K"), []string{"e4", "e5", "e6", "e7", "e8", "e9"}; !slices.Equal(got, want) {
-			t.Errorf("took in %v, want %v", got, want)
+			t.Errorf("applied %v, want %v", got, want)
 		}
 		audits, err := w.db.Audits(10)
 		if err != nil || len(audits) != 1 || audits[0].Key.Saga != "late" || !strings.Contains(audits[0].Detail, "begins at 5") {
@@ -478,65 +477,65 @@ func TestAStreamThatHasLostItsBeginningIsSaid(t *testing.T) {
 	})
 }
 
-// TestASagaThatCannotBeReadForWaitsUntilSomethingChanges, and says why.
-func TestASagaThatCannotBeReadForWaitsUntilSomethingChanges(t *testing.T) {
-	chorused(t, func(w *world, l *library) {
+// TestPermanentReadErrorWaitsForRejudge expects Info to show the error meanwhile.
+func TestPermanentReadErrorWaitsForRejudge(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
 		w.streams.publish("A", event("e", "add", "K"))
 		settle()
 		l.refuse(edda.Classify(edda.Permanent, "its tenant is not served"))
-		w.begins(chorus{"old", "late"}, "late")
+		w.addBehind(sagaList{"old", "late"}, "late")
 		settle()
 		behind := w.engine.Info().Behind
 		if len(behind) != 1 || !strings.Contains(behind[0].Problem, "not served") || behind[0].Left != 1 {
 			t.Fatalf("%+v", behind)
 		}
 		if n := w.metric("edda_sagas_behind", "failing"); n != 1 {
-			t.Errorf("%v fail", n)
+			t.Errorf("%v sagas failing, want one", n)
 		}
 		l.refuse(nil)
 		time.Sleep(time.Hour)
 		if len(w.engine.Info().Behind) != 1 {
-			t.Fatal("it was read for though nothing had changed")
+			t.Fatal("a reader was opened without a call of Rejudge")
 		}
 		if err := w.engine.Rejudge(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		w.liveAgain()
+		w.waitCaughtUp()
 		if n := w.metric("edda_sagas_behind", "failing") + w.metric("edda_sagas_behind", "catching_up"); n != 0 {
-			t.Errorf("%v are behind", n)
+			t.Errorf("%v sagas behind", n)
 		}
 	})
 }
 
-// TestWhatIsToldASagaThatIsBehindComesAtOnce: only events and facts wait for their turn.
-func TestWhatIsToldASagaThatIsBehindComesAtOnce(t *testing.T) {
-	chorused(t, func(w *world, l *library) {
+// TestSignalReachesALaggardAtOnce, because only events and facts are withheld.
+func TestSignalReachesALaggardAtOnce(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
 		l.refuse(errors.New("not now"))
 		w.streams.publish("A", event("e", "add", "K"))
 		settle()
-		w.begins(chorus{"old", "late"}, "late")
+		w.addBehind(sagaList{"old", "late"}, "late")
 		k := edda.Key{Tenant: "acme", Saga: "late", Correlation: "K"}
 		w.streams.publish("B", edda.Event{ID: "told", Kind: edda.KindSignal, Type: "told", Key: k, Tenant: "acme"})
 		w.streams.publish("B", event("waits", "add", "K"))
 		settle()
 		if got := w.logOf("late", "K"); !slices.Equal(got, []string{"told"}) {
-			t.Errorf("took in %v", got)
+			t.Errorf("applied %v", got)
 		}
 		l.refuse(nil)
-		w.liveAgain()
+		w.waitCaughtUp()
 		if got := w.logOf("late", "K"); !slices.Equal(got, []string{"told", "e", "waits"}) {
-			t.Errorf("took in %v", got)
+			t.Errorf("applied %v", got)
 		}
 	})
 }
 
-// TestWhoeverWaitsForAnEventThatASagaHasStillToTakeInIsToldThen, and not that it was ignored.
-func TestWhoeverWaitsForAnEventThatASagaHasStillToTakeInIsToldThen(t *testing.T) {
-	chorused(t, func(w *world, l *library) {
+// TestAwaitOfAWithheldEventReturnsAfterCatchUp, and not the fate ignored before.
+func TestAwaitOfAWithheldEventReturnsAfterCatchUp(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
 		l.refuse(errors.New("not now"))
 		w.streams.publish("A", event("e", "add", "K"))
 		settle()
-		w.begins(chorus{"late"}, "late")
+		w.addBehind(sagaList{"late"}, "late")
 		told := make(chan EventResult, 1)
 		go func() {
 			o, err := w.engine.Await(context.Background(), "acme", "asked", func(context.Context) error {
@@ -551,21 +550,21 @@ func TestWhoeverWaitsForAnEventThatASagaHasStillToTakeInIsToldThen(t *testing.T)
 		time.Sleep(10 * time.Second)
 		select {
 		case o := <-told:
-			t.Fatalf("was told %+v before", o)
+			t.Fatalf("outcome %+v before the catch-up", o)
 		default:
 		}
 		l.refuse(nil)
-		w.liveAgain()
+		w.waitCaughtUp()
 		if o := <-told; o.Fate != edda.FateHandled || o.Key.Saga != "late" {
-			t.Errorf("was told %+v", o)
+			t.Errorf("outcome %+v", o)
 		}
 	})
 }
 
-// TestAPoisonOfThePastIsFoundAlone: what the store cannot write is tried by itself, and all
-// else of the past is applied.
-func TestAPoisonOfThePastIsFoundAlone(t *testing.T) {
-	chorused(t, func(w *world, l *library) {
+// TestPoisonInCatchUpIsIsolated expects all events but the one that the store refuses to be
+// applied.
+func TestPoisonInCatchUpIsIsolated(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
 		long := strings.Repeat("x", 40<<10)
 		for i := range 20 {
 			w.streams.publish("A", event(fmt.Sprint("e", i), "add", "K"))
@@ -574,10 +573,10 @@ func TestAPoisonOfThePastIsFoundAlone(t *testing.T) {
 			}
 		}
 		settle()
-		w.begins(chorus{"old", "late"}, "late")
-		w.liveAgain()
+		w.addBehind(sagaList{"old", "late"}, "late")
+		w.waitCaughtUp()
 		if got := w.logOf("late", "K"); len(got) != 20 {
-			t.Errorf("took in %v", got)
+			t.Errorf("applied %v", got)
 		}
 		letters, err := w.db.DeadLetters("", 10)
 		if err != nil || len(letters) == 0 {

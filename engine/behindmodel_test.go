@@ -13,9 +13,9 @@ import (
 	"edda"
 )
 
-// TestASagaIsCaughtUpAsIfItHadReadEverything whatever happens meanwhile: each key has what
-// a saga that was there from the beginning has, once, and each stream's in its order.
-func TestASagaIsCaughtUpAsIfItHadReadEverything(t *testing.T) {
+// TestCatchUpEqualsReadingFromTheBeginning under random failures, pauses and restarts: each key
+// has every event once, those of each stream in its order.
+func TestCatchUpEqualsReadingFromTheBeginning(t *testing.T) {
 	if testing.Short() {
 		t.Log("few rounds")
 	}
@@ -23,18 +23,18 @@ func TestASagaIsCaughtUpAsIfItHadReadEverything(t *testing.T) {
 		plan := rapid.SliceOfN(rapid.SampledFrom([]string{
 			"A", "A", "A", "B", "B", "told", "pass", "pass", "begin", "restart", "fail", "hold", "free", "slow", "fast", "refuse", "allow", "both", "crowd old", "crowd late", "crowd both", "crowd none",
 		}), 10, 80).Draw(r, "plan")
-		relive(t, r, plan)
+		runPlan(t, r, plan)
 	})
 }
 
-func relive(t *testing.T, r *rapid.T, plan []string) {
+func runPlan(t *testing.T, r *rapid.T, plan []string) {
 	dir := t.TempDir()
 	var complaints []string
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir)
 		defer w.stop()
-		l, room := w.library(), &rooms{}
-		w.sagas = chorus{"old"}
+		l, room := w.archive(), &fakeShares{}
+		w.sagas = sagaList{"old"}
 		options := Options{CatchUp: l.catchUp(), room: room}
 		w.start(options)
 		begun := false
@@ -43,9 +43,9 @@ func relive(t *testing.T, r *rapid.T, plan []string) {
 			switch step {
 			case "A", "B":
 				w.streams.publish(step, event(id, "add", k))
-			case "told": // not for everybody: it moves the main line alone
+			case "told": // moves only the main line
 				w.streams.publish("B", edda.Event{ID: id, Kind: edda.KindSignal, Type: "told", Key: edda.Key{Tenant: "acme", Saga: "mute", Correlation: "K"}, Tenant: "acme"})
-			case "both": // of one moment
+			case "both": // in the same moment
 				for n := range 60 {
 					w.streams.publish([]string{"A", "B"}[n%2], event(fmt.Sprint(id, "-", n), "add", k))
 				}
@@ -53,8 +53,8 @@ func relive(t *testing.T, r *rapid.T, plan []string) {
 				time.Sleep(time.Duration(i%7) * 3 * time.Millisecond)
 			case "begin":
 				if !begun {
-					begun, w.sagas = true, chorus{"old", "late"}
-					w.begins(chorus{"old", "late"}, "late")
+					begun, w.sagas = true, sagaList{"old", "late"}
+					w.addBehind(sagaList{"old", "late"}, "late")
 				}
 			case "restart":
 				w.gate.set(false, nil)
@@ -64,7 +64,7 @@ func relive(t *testing.T, r *rapid.T, plan []string) {
 			case "crowd old":
 				room.set(SagaTenant{"acme", "old"})
 			case "crowd late", "crowd both":
-				if !begun { // nobody who has not begun has work
+				if !begun { // a saga that has not begun has no work
 					break
 				}
 				room.set(SagaTenant{"acme", "late"}, SagaTenant{"other", "late"})
@@ -95,14 +95,14 @@ func relive(t *testing.T, r *rapid.T, plan []string) {
 		w.gate.set(false, nil)
 		w.gate.slow(0)
 		if !begun {
-			w.begins(chorus{"old", "late"}, "late")
+			w.addBehind(sagaList{"old", "late"}, "late")
 		}
-		w.liveAgain()
+		w.waitCaughtUp()
 		last := w.streams.publish("A", event("last", "add", "K0"))
-		for w.position("A").Seq < last { // a store that failed is tried again after seconds
+		for w.position("A").Seq < last { // after a failure the pause is seconds
 			settle()
 		}
-		w.liveAgain()
+		w.waitCaughtUp()
 		for _, k := range []string{"K0", "K1", "K2"} {
 			want := w.stored(k)
 			for _, name := range []string{"old", "late"} {
@@ -118,7 +118,7 @@ func relive(t *testing.T, r *rapid.T, plan []string) {
 	}
 }
 
-// rewind has the streams give again what is behind the durable positions.
+// rewind makes the streams deliver everything after the durable positions again.
 func (w *world) rewind() {
 	at := map[string]uint64{"A": w.position("A").Seq, "B": w.position("B").Seq}
 	w.streams.change(func() {
@@ -126,7 +126,7 @@ func (w *world) rewind() {
 	})
 }
 
-// stored are the events of a key by stream, as they were stored.
+// stored returns the event ids of a key by stream, in stream order.
 func (w *world) stored(key string) map[string][]string {
 	w.streams.mu.Lock()
 	defer w.streams.mu.Unlock()
@@ -139,7 +139,7 @@ func (w *world) stored(key string) map[string][]string {
 	return out
 }
 
-// interleaves says what is wrong where the list is not one of the streams, each in its order.
+// interleaves returns an error text unless the list interleaves the streams, each in its order.
 func interleaves(got []string, streams map[string][]string) string {
 	left := map[string][]string{}
 	n := 0
@@ -156,11 +156,11 @@ func interleaves(got []string, streams map[string][]string) string {
 			}
 		}
 		if !found {
-			return id + " came twice, or out of order"
+			return id + " is a duplicate or out of order"
 		}
 	}
 	if len(got) != n {
-		return fmt.Sprintf("%d of %d came", len(got), n)
+		return fmt.Sprintf("%d of %d events", len(got), n)
 	}
 	return ""
 }

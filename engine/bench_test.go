@@ -11,9 +11,9 @@ import (
 	"edda/store"
 )
 
-// BenchmarkEngine is the path from the source to the durable commit, with the
-// real store and a saga that writes its state and sends one command an event.
-// Run it with -benchtime=20000x or so: the file grows with the events.
+// BenchmarkEngine measures the path from the source to the durable commit, with the real store.
+// Its saga writes its state and sends one command an event. Run it with -benchtime=20000x or
+// so, because the file grows with the events.
 func BenchmarkEngine(b *testing.B) {
 	for name, keys := range map[string]int{"keys=1000": 1000, "keys=all": 1 << 30} {
 		b.Run(name, func(b *testing.B) { benchmark(b, keys) })
@@ -53,7 +53,7 @@ func orders(n, keys int) []edda.Event {
 	return all
 }
 
-// bencher is a saga whose state stays as small as it begins.
+// bencher is a saga whose state does not grow.
 type bencher struct{ counter }
 
 func (bencher) Apply(cell edda.Cell, _ saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
@@ -111,7 +111,7 @@ func BenchmarkTimers(b *testing.B) {
 	b.StopTimer()
 }
 
-// ringing is a saga whose timer tells a fact and ends it.
+// ringing is a saga whose timer publishes a fact and ends the instance.
 func ringing(b *testing.B) *saga.Set {
 	return testkit.Set(b, `
 saga: wake

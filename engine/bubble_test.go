@@ -32,7 +32,7 @@ type world struct {
 	gate     *gate
 	engine   *Engine
 	registry *prometheus.Registry
-	sagas    Sagas // counter where there are none
+	sagas    Sagas // nil: counter
 	logs     *observer.ObservedLogs
 
 	mu   sync.Mutex
@@ -60,7 +60,7 @@ func newWorld(t *testing.T, dir string) *world {
 	return w
 }
 
-// lanes of a world, however few inputs it has: what they share is to show.
+// lanes is the number of lanes in a world, also for few inputs, so that -race sees what they share.
 const lanes = 2
 
 // start runs an engine until stop or the next start.
@@ -92,14 +92,14 @@ func (w *world) observe(ts []edda.Transition) {
 	w.seen = append(w.seen, slices.Clone(ts))
 }
 
-// sets is what was observed.
+// sets returns the transitions that Observe got.
 func (w *world) sets() [][]edda.Transition {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.seen)
 }
 
-// ids is what was observed as event ids, in commit order.
+// ids returns the event ids of the observed transitions, in commit order.
 func (w *world) ids() (ids []string) {
 	for _, set := range w.sets() {
 		for _, t := range set {
@@ -109,11 +109,11 @@ func (w *world) ids() (ids []string) {
 	return ids
 }
 
-// settle waits until nothing more happens, also not the end of a commit: a
-// little virtual time passes only when every goroutine waits, more than a batch or a position waits.
+// settle waits until nothing is in flight. Virtual time passes only when every goroutine waits;
+// it passes longer than a batch lingers or a commit is deferred.
 func settle() {
 	synctest.Wait()
-	time.Sleep(moveWithin + 2*maxGather)
+	time.Sleep(moveWithin + 2*maxLinger)
 	synctest.Wait()
 }
 
@@ -172,7 +172,7 @@ func (w *world) metric(name string, values ...string) float64 {
 	return testkit.Metric(w.t, w.registry, name, values...)
 }
 
-func TestMetricsAreNamedAsTheyShouldBe(t *testing.T) {
+func TestMetricsPassTheLinter(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := newMetrics(r)
 	m.fate("counter", edda.FateHandled)
@@ -186,9 +186,8 @@ func TestMetricsAreNamedAsTheyShouldBe(t *testing.T) {
 	}
 }
 
-// TestStrangersNamesAreNoLabels however many there are: each label is a series
-// that stays for as long as the process.
-func TestStrangersNamesAreNoLabels(t *testing.T) {
+// TestUnknownSagaNamesAreNoLabels, because each label is a series for the life of the process.
+func TestUnknownSagaNamesAreNoLabels(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := newMetrics(r)
 	of := func(saga string) *edda.Transition {
@@ -200,15 +199,15 @@ func TestStrangersNamesAreNoLabels(t *testing.T) {
 		return tr
 	}
 	for i := range 2 * maxNamedSagas {
-		m.became(stranger(fmt.Sprint("forged", i)))
+		m.count(stranger(fmt.Sprint("forged", i)))
 	}
-	m.became(stranger("order"))
-	m.became(of("order"))
-	m.became(stranger("order"))
+	m.count(stranger("order"))
+	m.count(of("order"))
+	m.count(stranger("order"))
 	for i := range maxNamedSagas {
-		m.became(of(fmt.Sprint("saga", i)))
+		m.count(of(fmt.Sprint("saga", i)))
 	}
-	m.became(of("order"))
+	m.count(of("order"))
 	for labels, want := range map[[2]string]float64{
 		{"dead", "other"}: 2*maxNamedSagas + 1, {"handled", "order"}: 2, {"dead", "order"}: 1, {"handled", "other"}: 1, {"handled", "saga0"}: 1,
 	} {

@@ -3,57 +3,56 @@ package engine
 import "edda"
 
 const (
-	// maxKept bounds the instances that are kept beside the store, in bytes as JSON
-	// would have them: those of over a thousand orders under way.
-	maxKept = 4 << 20
-	// keptMost is the most that one of them takes: a few large ones are not worth the
-	// many small ones that they would push out.
-	keptMost = 64 << 10
-	// maxMemos bounds the memos among them, which are kept apart: a flow of a thousand
-	// jobs has some 400 KiB, and is worth that with each of its thousands of events.
+	// maxCached bounds the cached instances, in bytes of JSON: more than a thousand orders.
+	maxCached = 4 << 20
+	// maxCachedCell bounds one of them, so that a few large ones do not evict many small ones.
+	maxCachedCell = 64 << 10
+	// maxMemos bounds the memos of cached instances, apart from their bytes. The memo of a
+	// flow with a thousand jobs has about 400 KiB, which saves a decode with each event.
 	maxMemos = 16 << 20
 )
 
-// instanceCache holds durable instances, as their last transition left them: the next
-// one need not read and decode them again. the loop alone changes it, and never
-// while lanes run.
+// instanceCache holds durable instances as their last transition left them, so that the
+// next one need not read and decode them. Only the loop changes it, and never while lanes run.
 //
-// It is always as the store is. Instances that have not ended are written by nobody but
-// the loop, and what it writes is in the overlay, not here, from then on until that is
-// durable. Ended ones, which retention removes, and keys at which events wait are not
-// cached; nor is anything once a commit failed.
+// It always equals the store. Only the loop writes an instance that has not ended, and what
+// it writes is in the overlay, not here, until it is durable. Never cached are ended
+// instances, which retention removes, and keys with parked or held events. A failed commit
+// clears the cache.
 //
-// It forgets by halves: what no transition has taken out while the newer half was
-// filled is what waits longest.
-type instanceCache struct{ newer, older half }
+// It evicts in two generations: when the young one is full, the old one is dropped. So the
+// instances that no transition has used for longest go first.
+type instanceCache struct{ young, old generation }
 
-type half struct {
-	cells map[edda.Key]keptCell
-	size  int
-	memos int // bytes of the cells' memos
+type generation struct {
+	cells map[edda.Key]cachedCell
+	size  int // bytes of the instances
+	memos int // bytes of their memos
 }
 
-type keptCell struct {
+type cachedCell struct {
 	instance *edda.Instance
 	size     int
 	memo     int
 }
 
-func newInstanceCache() *instanceCache { return &instanceCache{newer: newHalf(), older: newHalf()} }
+func newInstanceCache() *instanceCache {
+	return &instanceCache{young: newGeneration(), old: newGeneration()}
+}
 
-func newHalf() half { return half{cells: map[edda.Key]keptCell{}} }
+func newGeneration() generation { return generation{cells: map[edda.Key]cachedCell{}} }
 
-// find is the cell of a key, if it is here.
-func (k *instanceCache) find(key edda.Key) (edda.Cell, bool) {
-	c, ok := k.newer.cells[key]
+// get returns the cell of a key, if it is cached.
+func (k *instanceCache) get(key edda.Key) (edda.Cell, bool) {
+	c, ok := k.young.cells[key]
 	if !ok {
-		c, ok = k.older.cells[key]
+		c, ok = k.old.cells[key]
 	}
 	return edda.Cell{Key: key, Instance: c.instance}, ok
 }
 
-// keep takes the cell of a key whose last transition is durable.
-func (k *instanceCache) keep(key edda.Key, cell edda.Cell) {
+// put caches the cell of a key whose last transition is durable.
+func (k *instanceCache) put(key edda.Key, cell edda.Cell) {
 	in := cell.Instance
 	if in == nil || in.Status.Finished() || in.Held != "" || len(cell.Held)+len(cell.Parked) > 0 {
 		return
@@ -62,29 +61,29 @@ func (k *instanceCache) keep(key edda.Key, cell edda.Cell) {
 	if in.Memo != nil {
 		memo = in.Memo.Size()
 	}
-	if size > keptMost || memo > maxMemos/2 || in.Parts > 0 && in.Memo == nil { // its parts would be missing
+	if size > maxCachedCell || memo > maxMemos/2 || in.Parts > 0 && in.Memo == nil { // its parts would be missing
 		return
 	}
-	k.drop(key)
-	if k.newer.size+size > maxKept/2 || k.newer.memos+memo > maxMemos/2 {
-		k.older, k.newer = k.newer, newHalf()
+	k.remove(key)
+	if k.young.size+size > maxCached/2 || k.young.memos+memo > maxMemos/2 {
+		k.old, k.young = k.young, newGeneration()
 	}
-	k.newer.cells[key] = keptCell{in, size, memo}
-	k.newer.size += size
-	k.newer.memos += memo
+	k.young.cells[key] = cachedCell{in, size, memo}
+	k.young.size += size
+	k.young.memos += memo
 }
 
-// drop takes out a cell that is written anew.
-func (k *instanceCache) drop(key edda.Key) {
-	k.newer.drop(key)
-	k.older.drop(key)
+// remove drops the cell of a key that a new transition changes.
+func (k *instanceCache) remove(key edda.Key) {
+	k.young.remove(key)
+	k.old.remove(key)
 }
 
-func (h *half) drop(key edda.Key) {
-	if c, ok := h.cells[key]; ok {
-		h.size -= c.size
-		h.memos -= c.memo
-		delete(h.cells, key)
+func (g *generation) remove(key edda.Key) {
+	if c, ok := g.cells[key]; ok {
+		g.size -= c.size
+		g.memos -= c.memo
+		delete(g.cells, key)
 	}
 }
 

@@ -12,15 +12,15 @@ import (
 	"edda"
 )
 
-// keptOf is the loop's, looked at by its own goroutine.
-func (w *world) keptOf() (cells map[edda.Key]edda.Cell, size int) {
+// cachedCells returns the loop's cached cells, read by the loop's goroutine.
+func (w *world) cachedCells() (cells map[edda.Key]edda.Cell, size int) {
 	w.t.Helper()
 	cells = map[edda.Key]edda.Cell{}
 	if err := w.engine.ask(w.t.Context(), func(v *loop, done report) {
-		for _, h := range []half{v.cache.older, v.cache.newer} {
+		for _, h := range []generation{v.cache.old, v.cache.young} {
 			size += h.size
 			for k := range h.cells {
-				cells[k], _ = v.cache.find(k)
+				cells[k], _ = v.cache.get(k)
 			}
 		}
 		done <- nil
@@ -30,24 +30,24 @@ func (w *world) keptOf() (cells map[edda.Key]edda.Cell, size int) {
 	return cells, size
 }
 
-// wantKept compares all that is kept with the store.
-func (w *world) wantKept() (n int) {
+// wantCached compares all cached cells with the store.
+func (w *world) wantCached() (n int) {
 	w.t.Helper()
-	cells, _ := w.keptOf()
+	cells, _ := w.cachedCells()
 	for k, cell := range cells {
 		got, err := json.Marshal(cell)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		if want, _ := json.Marshal(w.cell(k)); !bytes.Equal(got, want) {
-			w.t.Fatalf("%s is kept as\n%s, and the store has\n%s", k, got, want)
+			w.t.Fatalf("%s is cached as\n%s, and the store has\n%s", k, got, want)
 		}
 	}
 	return len(cells)
 }
 
-// Whatever happens to a key, what is kept of it is what the store has.
-func TestWhatIsKeptIsWhatTheStoreHas(t *testing.T) {
+// TestCacheEqualsTheStore under random inputs and failures.
+func TestCacheEqualsTheStore(t *testing.T) {
 	inWorld(t, func(w *world) {
 		random, most := rand.New(rand.NewPCG(7, 11)), 0
 		types := []string{"add", "add", "add", "both", "arm", "big", "panic", "done", "send"}
@@ -57,7 +57,7 @@ func TestWhatIsKeptIsWhatTheStoreHas(t *testing.T) {
 			case 0:
 				w.gate.failNext(errDiskFull)
 			case 1:
-				if _, err := exchanged(t, w, k, fmt.Sprint("x", i)); err != nil {
+				if _, err := exchangeLog(t, w, k, fmt.Sprint("x", i)); err != nil {
 					t.Fatal(err)
 				}
 			case 2:
@@ -72,19 +72,19 @@ func TestWhatIsKeptIsWhatTheStoreHas(t *testing.T) {
 			}
 			w.streams.publish("A", ev)
 			if i%10 == 9 {
-				time.Sleep(10 * time.Second) // longer than a store that failed is left alone
+				time.Sleep(10 * time.Second) // longer than the pause after a failure
 				settle()
-				most = max(most, w.wantKept())
+				most = max(most, w.wantCached())
 			}
 		}
 		if most < 5 {
-			t.Errorf("only %d were kept at most", most)
+			t.Errorf("at most %d cells were cached, want 5", most)
 		}
 	})
 }
 
-// An instance that goes on is not read from the store again.
-func TestAnInstanceThatGoesOnIsNotReadAgain(t *testing.T) {
+// TestRunningInstanceIsNotReadAgain expects the next event to open no snapshot.
+func TestRunningInstanceIsNotReadAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		settle()
@@ -94,21 +94,21 @@ func TestAnInstanceThatGoesOnIsNotReadAgain(t *testing.T) {
 		settle()
 		w.wantLog(key("k"), "e1", "e2")
 		if views > 0 {
-			t.Errorf("the store was opened %d times", views)
+			t.Errorf("%d snapshots were opened", views)
 		}
 	})
 }
 
-// What was kept before a commit failed is read again: nobody knows what became of it.
-func TestNothingIsKeptOverAFailure(t *testing.T) {
+// TestFailureClearsTheCache, because a failed commit may be durable all the same.
+func TestFailureClearsTheCache(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		settle()
 		w.gate.set(false, errDiskFull)
 		w.streams.publish("A", event("e2", "add", "other"))
 		settle()
-		if cells, _ := w.keptOf(); len(cells) > 0 {
-			t.Errorf("kept: %v", cells)
+		if cells, _ := w.cachedCells(); len(cells) > 0 {
+			t.Errorf("cached: %v", cells)
 		}
 		w.gate.set(false, nil)
 		time.Sleep(time.Minute)
@@ -117,8 +117,8 @@ func TestNothingIsKeptOverAFailure(t *testing.T) {
 	})
 }
 
-// Retention removes what has ended, so that is not kept; nor is what is held.
-func TestWhatHasEndedOrIsHeldIsNotKept(t *testing.T) {
+// TestEndedAndHeldInstancesAreNotCached, because retention removes ended instances.
+func TestEndedAndHeldInstancesAreNotCached(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, typ := range []string{"done", "panic"} {
 			w.streams.publish("A", event("a"+typ, "add", typ))
@@ -127,15 +127,15 @@ func TestWhatHasEndedOrIsHeldIsNotKept(t *testing.T) {
 			settle()
 		}
 		if w.cell(key("done")).Instance.Status != edda.StatusDone || w.cell(key("panic")).Instance.Held == "" {
-			t.Fatal("the one has not ended, or the other is not held")
+			t.Fatal("one instance has not ended, or the other is not held")
 		}
-		if cells, _ := w.keptOf(); len(cells) > 0 {
-			t.Errorf("kept: %v", cells)
+		if cells, _ := w.cachedCells(); len(cells) > 0 {
+			t.Errorf("cached: %v", cells)
 		}
 	})
 }
 
-func TestWhatIsKeptIsBounded(t *testing.T) {
+func TestCacheIsBounded(t *testing.T) {
 	k, most := newInstanceCache(), 0
 	of := func(i int) (edda.Key, edda.Cell) {
 		key := key(fmt.Sprint(i))
@@ -144,57 +144,57 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 	for i := range 2000 {
 		key, cell := of(i)
-		k.keep(key, cell)
-		k.keep(key, cell)
+		k.put(key, cell)
+		k.put(key, cell)
 		size := 0
-		for _, h := range []half{k.newer, k.older} {
+		for _, h := range []generation{k.young, k.old} {
 			for _, c := range h.cells {
 				size += c.instance.Size()
 			}
 		}
-		if size > maxKept || size != k.newer.size+k.older.size {
-			t.Fatalf("%d bytes, said to be %d and %d", size, k.newer.size, k.older.size)
+		if size > maxCached || size != k.young.size+k.old.size {
+			t.Fatalf("%d bytes, counted as %d and %d", size, k.young.size, k.old.size)
 		}
 		most = max(most, size)
 	}
-	if _, ok := k.find(key("1999")); !ok || most < maxKept*9/10 {
-		t.Errorf("%d bytes at most; the last is there: %v", most, ok)
+	if _, ok := k.get(key("1999")); !ok || most < maxCached*9/10 {
+		t.Errorf("at most %d bytes; the last instance is cached: %v", most, ok)
 	}
-	if _, ok := k.find(key("0")); ok {
-		t.Error("the first is still there")
+	if _, ok := k.get(key("0")); ok {
+		t.Error("the first instance is still cached")
 	}
 	large, cell := of(0)
-	cell.Instance.State = make([]byte, keptMost)
-	k.keep(large, cell)
-	if _, ok := k.find(large); ok {
-		t.Error("one that is too large is there")
+	cell.Instance.State = make([]byte, maxCachedCell)
+	k.put(large, cell)
+	if _, ok := k.get(large); ok {
+		t.Error("an instance that is too large is cached")
 	}
 }
 
-// heldMemo is a decoded state of so many bytes.
+// heldMemo is a memo of that many bytes.
 type heldMemo int
 
 func (m heldMemo) Size() int { return int(m) }
 
-// A cell from here has no parts: without a memo its program would miss them.
-func TestAnInstanceWithPartsIsKeptWithItsMemoAlone(t *testing.T) {
+// TestInstanceWithPartsIsCachedOnlyWithItsMemo, because a cached cell has no parts.
+func TestInstanceWithPartsIsCachedOnlyWithItsMemo(t *testing.T) {
 	k := newInstanceCache()
 	keep := func(id string, parts int, memo edda.Memo) bool {
 		key := edda.Key{Saga: "flow", Correlation: id}
-		k.keep(key, edda.Cell{Key: key, Instance: &edda.Instance{Key: key, Status: edda.StatusRunning, Parts: parts, Memo: memo}})
-		_, found := k.find(key)
+		k.put(key, edda.Cell{Key: key, Instance: &edda.Instance{Key: key, Status: edda.StatusRunning, Parts: parts, Memo: memo}})
+		_, found := k.get(key)
 		return found
 	}
 	if keep("a", 3, nil) || !keep("b", 3, heldMemo(100)) || !keep("c", 0, nil) || keep("d", 3, heldMemo(maxMemos)) {
-		t.Error("kept is not what has its state with it")
+		t.Error("the cache holds an instance without its parts, or lacks a whole one")
 	}
 	for i := range 100 {
 		keep(fmt.Sprint(i), 3, heldMemo(maxMemos/10))
-		if n := k.newer.memos + k.older.memos; n > maxMemos {
-			t.Fatalf("%d bytes of memos are kept", n)
+		if n := k.young.memos + k.old.memos; n > maxMemos {
+			t.Fatalf("%d bytes of memos are cached", n)
 		}
 	}
-	if _, found := k.find(edda.Key{Saga: "flow", Correlation: "0"}); found {
-		t.Error("nothing was forgotten")
+	if _, found := k.get(edda.Key{Saga: "flow", Correlation: "0"}); found {
+		t.Error("no instance was evicted")
 	}
 }

@@ -12,45 +12,45 @@ import (
 )
 
 const (
-	// maxReaders bounds the pairs that are caught up at once: each reads the streams by
-	// itself and buffers some of them.
+	// maxReaders bounds the catch-up readers. Each reads the streams for one laggard at a
+	// time, and buffers some events.
 	maxReaders = 2
-	// readerTurn is how long a reader goes on with one pair while others wait.
-	readerTurn = 10 * time.Second
-	// readAgain is how long a pair that could not be read waits.
-	readAgain = time.Second
-	// fetchWait is how long a reader waits for the first event.
+	// readerSlice is how long a reader stays with one laggard while others wait.
+	readerSlice = 10 * time.Second
+	// readRetry is the pause after a failed read.
+	readRetry = time.Second
+	// fetchWait is how long a reader waits for the first event of a fetch.
 	fetchWait = 250 * time.Millisecond
 )
 
-// Past is what a pair that is behind reads: aggregate events and facts, those that lay in
-// the streams when it was opened in the order in which they were stored.
+// Past gives a laggard's aggregate events and facts. Those that lay in the streams when it
+// was opened come in stored order.
 type Past interface {
-	// Fetch is [Source.Take], but waits so long for the first event. It fails when nothing
-	// is read any more.
+	// Fetch is [Source.Take], but waits that long for the first event. It fails when no more
+	// can be read.
 	Fetch(ctx context.Context, max int, wait time.Duration) (Fetched, error)
 	// Ends is that of a [Source].
 	Ends(ctx context.Context) ([]End, error)
-	// Start is where reading began, and Losses what the streams do not hold any more.
+	// Start is where reading began, and Losses describes the messages that have expired.
 	Start() []edda.Checkpoint
 	Losses() []string
-	// Close ends the reading; nothing else is called afterwards.
+	// Close ends the reading. No other method is called after it.
 	Close()
 }
 
-// CatchUpOptions says how sagas that are behind are caught up. The zero value catches none up.
+// CatchUpOptions says how sagas that are behind catch up. With the zero value they do not.
 type CatchUpOptions struct {
-	// Open begins to read for a pair behind the positions. An error that is
-	// [edda.Permanent] stays until the sagas or the tenants change.
+	// Open begins to read for a laggard after the given positions. After a permanent error
+	// ([edda.Permanent]) it is not called again before the sagas or the tenants change.
 	Open func(ctx context.Context, p SagaTenant, from []edda.Checkpoint) (Past, error)
 	// Streams are those with aggregate events and facts.
 	Streams []string
-	// After, where set, is closed when catching up may begin, and sagas may fall behind:
-	// a restored store takes in its past first.
+	// After, if set, is closed when catch-up may begin and sagas may fall behind. A restored
+	// store first applies its own past.
 	After <-chan struct{}
 }
 
-// open tells whether sagas are caught up now.
+// open tells whether catch-up may run now.
 func (c *CatchUpOptions) open() bool {
 	if c.Open == nil {
 		return false
@@ -66,19 +66,26 @@ func (c *CatchUpOptions) open() bool {
 	}
 }
 
-// errand is one pair that a reader goes to, until it is dismissed.
-type errand struct {
-	laggard *laggard
-	from    []edda.Checkpoint
-	ctx     context.Context
-	cancel  context.CancelFunc
-	begun   time.Time
+// catchUp is what the loop knows of the sagas that are behind.
+type catchUp struct {
+	laggards laggards
+	idle     []*assignment // of readers that wait for a laggard
+	audits   []store.Audit // of losses, for the next change set
 }
 
-// errTurn ends an errand that others wait for, or that is to begin anew.
-var errTurn = errors.New("engine: the reader goes on elsewhere")
+// assignment is a reader's work for one laggard, until it is dismissed.
+type assignment struct {
+	laggard *laggard
+	from    []edda.Checkpoint
+	begun   time.Time
+	ready   chan struct{} // closed by the loop when the fields above are set
+	cancel  context.CancelFunc
+}
 
-// reader catches up one pair after the other.
+// errReassigned ends an assignment because another laggard waits, or to start over.
+var errReassigned = errors.New("engine: the reader is reassigned")
+
+// reader is a goroutine that reads the streams for one laggard after the other.
 type reader struct{ *Engine }
 
 func (r reader) run(ctx context.Context) error {
@@ -94,136 +101,142 @@ func (r reader) run(ctx context.Context) error {
 			return nil
 		}
 	}
-	for {
-		next := make(chan *errand, 1)
-		if err := r.post(ctx, func(v *loop) { v.idle = append(v.idle, next); v.employ() }); err != nil {
-			return nil
-		}
-		select {
-		case e := <-next:
-			err := r.read(e)
-			e.cancel()
-			_ = r.post(ctx, func(v *loop) { v.left(e, err) }) // fails only when the engine stops
-		case <-r.halt:
-			return nil
-		case <-ctx.Done():
-			return nil
-		}
+	for r.runOnce(ctx) {
 	}
+	return nil
 }
 
-// read gives the loop what is stored for a pair, until it is dismissed.
-func (r reader) read(e *errand) error {
-	past, err := r.opts.CatchUp.Open(e.ctx, e.laggard.SagaTenant, e.from)
+// runOnce waits for an assignment and reads for it. It returns false when the engine stops or
+// drains.
+func (r reader) runOnce(ctx context.Context) bool {
+	reading, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a := &assignment{ready: make(chan struct{}), cancel: cancel}
+	if err := r.post(ctx, func(v *loop) { v.catchUp.idle = append(v.catchUp.idle, a); v.assignReaders() }); err != nil {
+		return false
+	}
+	select {
+	case <-a.ready:
+		err := r.read(reading, a)
+		_ = r.post(ctx, func(v *loop) { v.readEnded(a, err) }) // fails only when the engine stops
+		return true
+	case <-r.halt:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// read sends the loop the events of a laggard until ctx ends or the reader is reassigned.
+func (r reader) read(ctx context.Context, a *assignment) error {
+	past, err := r.opts.CatchUp.Open(ctx, a.laggard.SagaTenant, a.from)
 	if err != nil {
 		return err
 	}
 	defer past.Close()
 	start, losses := past.Start(), past.Losses()
-	if err := r.ask(e.ctx, func(v *loop, done report) { done <- v.opened(e, start, losses) }); err != nil {
+	if err := r.ask(ctx, func(v *loop, done report) { done <- v.readBegan(a, start, losses) }); err != nil {
 		return err
 	}
-	for over := false; ; {
-		got, err := past.Fetch(e.ctx, maxCaught, fetchWait)
+	for live := false; ; {
+		got, err := past.Fetch(ctx, maxCaught, fetchWait)
 		if err != nil {
 			return err
 		}
 		// gofail: var engineReadPast struct{}
-		if !got.Past && !over || len(got.Events) == 0 {
-			over = true
-			if err := r.survey(e, past); err != nil {
+		if !got.Past && !live || len(got.Events) == 0 {
+			live = true
+			if err := r.readEnds(ctx, a, past); err != nil {
 				return err
 			}
 		}
 		if len(got.Events) > 0 {
-			if err := r.ask(e.ctx, func(v *loop, done report) { v.caught(e, got, done) }); err != nil {
+			if err := r.ask(ctx, func(v *loop, done report) { v.readEvents(a, got, done) }); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// survey tells the loop how far the streams go of which it has all that was read. Where
-// they do not answer, the next fetch without events asks again.
-func (r reader) survey(e *errand, past Past) error {
-	look, cancel := context.WithTimeout(e.ctx, pollTimeout)
+// readEnds tells the loop the end offsets of the streams, up to which it has every event. If
+// the streams do not answer, the next fetch without events asks again.
+func (r reader) readEnds(ctx context.Context, a *assignment, past Past) error {
+	request, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	ends, err := past.Ends(look)
+	ends, err := past.Ends(request)
 	if err != nil {
-		return e.ctx.Err()
+		return ctx.Err()
 	}
-	return r.ask(e.ctx, func(v *loop, done report) { done <- v.covered(e, ends) })
+	return r.ask(ctx, func(v *loop, done report) { done <- v.readUpTo(a, ends) })
 }
 
-// employ sends readers that wait to pairs that nobody reads for.
-func (v *loop) employ() {
-	if !v.opts.CatchUp.open() || v.draining {
+// assignReaders gives idle readers a laggard each.
+func (v *loop) assignReaders() {
+	if !v.opts.CatchUp.open() || v.draining.on {
 		return
 	}
-	for len(v.idle) > 0 {
-		l := v.unread()
+	for len(v.catchUp.idle) > 0 {
+		l := v.nextToRead()
 		if l == nil {
 			return
 		}
-		e := &errand{laggard: l, begun: time.Now()}
-		e.ctx, e.cancel = context.WithCancel(v.ctx)
+		a := v.catchUp.idle[0]
+		v.catchUp.idle = v.catchUp.idle[1:]
+		a.laggard, a.begun = l, time.Now()
 		for _, p := range l.positions() {
 			at := p.Checkpoint
-			if given := l.given[at.Stream]; given > at.Seq { // the rest of it waits in the queue
-				at.Seq, at.Time = given, time.Time{}
+			if read := l.read[at.Stream]; read > at.Seq { // the events up to there are in the queue
+				at.Seq, at.Time = read, time.Time{}
 			}
-			e.from = append(e.from, at)
+			a.from = append(a.from, at)
 		}
-		l.errand, l.problem = e, nil
-		next := v.idle[0]
-		v.idle = v.idle[1:]
-		next <- e
+		l.assignment, l.problem = a, nil
+		close(a.ready)
 	}
 }
 
-// unread is the pair that has waited longest for a reader; nil where none needs one.
-func (v *loop) unread() (next *laggard) {
+// nextToRead returns the laggard that has waited longest for a reader, nil if none needs one.
+func (v *loop) nextToRead() (next *laggard) {
 	now := time.Now()
-	for _, l := range v.lagging.sorted() {
-		if l.errand != nil || l.live || l.paused != "" || now.Before(l.again) || l.caughtUp() {
+	for _, l := range v.catchUp.laggards.sorted() {
+		if l.assignment != nil || l.rejoining || l.paused != "" || now.Before(l.retryAt) || l.allRead() {
 			continue
 		}
-		if next == nil || l.again.Before(next.again) {
+		if next == nil || l.retryAt.Before(next.retryAt) {
 			next = l
 		}
 	}
 	return next
 }
 
-// opened takes note of where the reading began: behind what is gone.
-func (v *loop) opened(e *errand, start []edda.Checkpoint, losses []string) error {
-	l := e.laggard
-	if l.errand != e {
-		return errTurn
+// readBegan notes where a reader began: after the messages that have expired.
+func (v *loop) readBegan(a *assignment, start []edda.Checkpoint, losses []string) error {
+	l := a.laggard
+	if l.assignment != a {
+		return errReassigned
 	}
 	for _, at := range start {
-		if was, ok := l.done[at.Stream]; ok && (at.Seq > l.reached(at.Stream) || !was.Created.Equal(at.Created)) {
-			l.cover(at)
+		if was, ok := l.applied[at.Stream]; ok && (at.Seq > l.reached(at.Stream) || !was.Created.Equal(at.Created)) {
+			l.skipTo(at)
 		}
 	}
-	for _, what := range losses {
-		v.log.Warn("a saga that is caught up misses messages which its stream does not hold any more",
-			zap.String("saga", l.Saga), zap.String("tenant", l.Tenant), zap.String("what", what))
-		v.notes = append(v.notes, store.Audit{Time: time.Now(), By: "catch-up", Verb: "accept", Key: edda.Key{Saga: l.Saga}, Detail: what})
+	for _, loss := range losses {
+		v.log.Warn("a saga that catches up misses messages that have expired in their stream",
+			zap.String("saga", l.Saga), zap.String("tenant", l.Tenant), zap.String("what", loss))
+		v.catchUp.audits = append(v.catchUp.audits, store.Audit{Time: time.Now(), By: "catch-up", Verb: "accept", Key: edda.Key{Saga: l.Saga}, Detail: loss})
 	}
 	return nil
 }
 
-// caught takes events that were read for a pair. It answers once there is room for more.
-func (v *loop) caught(e *errand, got Fetched, done report) {
-	l := e.laggard
-	if l.errand != e || v.draining {
-		done <- errTurn
+// readEvents queues the events of a reader. It answers when the queue has room for more.
+func (v *loop) readEvents(a *assignment, got Fetched, done report) {
+	l := a.laggard
+	if l.assignment != a || v.draining.on {
+		done <- errReassigned
 		return
 	}
-	if !got.Past && l.far() > farBehind {
-		l.again = time.Now()
-		done <- errTurn
+	if !got.Past && l.lag(l.reached) > farBehind {
+		l.retryAt = time.Now()
+		done <- errReassigned
 		return
 	}
 	for i := range got.Events {
@@ -231,7 +244,7 @@ func (v *loop) caught(e *errand, got Fetched, done report) {
 		if ev.Seq <= l.reached(ev.Stream) {
 			continue
 		}
-		l.given[ev.Stream] = ev.Seq
+		l.read[ev.Stream] = ev.Seq
 		if ev.Kind == edda.KindEvent && ev.Malformed == "" {
 			it := arrival(*ev, got)
 			it.past, it.lag = true, l
@@ -239,121 +252,111 @@ func (v *loop) caught(e *errand, got Fetched, done report) {
 		}
 	}
 	switch {
-	case v.turnOver(e):
-		done <- errTurn
+	case v.sliceOver(a):
+		done <- errReassigned
 	case len(l.queue) <= maxCaught:
 		done <- nil
 	default:
-		l.asking = done
+		l.blocked = done
 	}
 }
 
-// turnOver tells whether a reader goes on with another pair: one that waits long enough, or
-// any where its own has all there is.
-func (v *loop) turnOver(e *errand) bool {
-	l := e.laggard
-	if time.Since(e.begun) <= readerTurn && !l.caughtUp() || v.unread() == nil {
-		return false
-	}
-	l.again = time.Now()
-	return true
-}
-
-// far is how many messages, ours or not, are still to be read.
-func (l *laggard) far() (n uint64) {
-	for stream, seq := range l.withheld {
-		if at := l.reached(stream); seq > at {
-			n += seq - at
-		}
-	}
-	return n
-}
-
-// covered takes the ends of the streams of which the reader has given everything that waits:
-// a stream of which it has given what is needed is covered up to its last message.
-func (v *loop) covered(e *errand, ends []End) error {
-	l := e.laggard
-	if l.errand != e || v.draining {
-		return errTurn
+// readUpTo takes end offsets up to which the reader has given every event. A stream that is
+// read up to its needed message counts as read up to its last message.
+func (v *loop) readUpTo(a *assignment, ends []End) error {
+	l := a.laggard
+	if l.assignment != a || v.draining.on {
+		return errReassigned
 	}
 	for _, end := range ends {
-		at, ok := l.done[end.Stream]
+		at, ok := l.applied[end.Stream]
 		if !ok || l.reached(end.Stream) < end.Need || end.Last.Seq <= at.Seq {
 			continue
 		}
 		end.Last.Stream = end.Stream
-		l.cover(end.Last)
+		l.skipTo(end.Last)
 	}
-	if v.turnOver(e) {
-		return errTurn
+	if v.sliceOver(a) {
+		return errReassigned
 	}
 	return nil
 }
 
-// cover says that nothing for the pair lies up to a position but what is in its queue.
-func (l *laggard) cover(at edda.Checkpoint) {
-	l.given[at.Stream] = at.Seq
-	if !l.queued(at.Stream) {
-		l.done[at.Stream], l.dirty = at, true
-	}
-}
-
-func (l *laggard) queued(stream string) bool {
-	for _, it := range l.queue {
-		if it.position().Stream == stream {
-			return true
-		}
-	}
-	return false
-}
-
-// makeRoom answers the readers whose pairs have taken in what was read for them.
-func (v *loop) makeRoom() {
-	for _, l := range v.lagging {
-		if l.asking != nil && len(l.queue) <= maxCaught {
-			l.asking <- nil
-			l.asking = nil
-		}
-	}
-}
-
-// dismiss ends the reading for a pair, if there is any.
-func (l *laggard) dismiss() {
-	if l.errand != nil {
-		l.errand.cancel()
-		l.errand = nil
-	}
-	if l.asking != nil {
-		l.asking <- errTurn
-		l.asking = nil
-	}
-}
-
-// left follows a reader that has ended its errand.
-func (v *loop) left(e *errand, err error) {
-	l := e.laggard
-	if l.errand != e {
+// readEnded follows the end of a reader's assignment.
+func (v *loop) readEnded(a *assignment, err error) {
+	l := a.laggard
+	if l.assignment != a {
 		return // it was dismissed
 	}
 	l.dismiss()
 	switch {
-	case errors.Is(err, errTurn) || err == nil:
+	case errors.Is(err, errReassigned) || err == nil:
 	case errors.Is(err, edda.Permanent):
-		l.problem, l.again = err, time.Now().Add(100*365*24*time.Hour)
-		v.log.Warn("a saga that is behind cannot be caught up", zap.String("saga", l.Saga), zap.String("tenant", l.Tenant), zap.Error(err))
+		l.problem, l.retryAt = err, time.Now().Add(100*365*24*time.Hour)
+		v.log.Warn("a saga that is behind cannot catch up", zap.String("saga", l.Saga), zap.String("tenant", l.Tenant), zap.Error(err))
 	default:
 		if l.problem == nil {
 			v.log.Warn("reading for a saga that is behind failed, trying again", zap.String("saga", l.Saga), zap.String("tenant", l.Tenant), zap.Error(err))
 		}
-		l.problem, l.again = err, time.Now().Add(readAgain)
-		time.AfterFunc(readAgain, func() { _ = v.post(context.Background(), func(v *loop) { v.employ() }) })
+		l.problem, l.retryAt = err, time.Now().Add(readRetry)
+		time.AfterFunc(readRetry, func() { _ = v.post(context.Background(), func(v *loop) { v.assignReaders() }) })
 	}
-	v.tellBehind()
-	v.employ()
+	v.showBehind()
+	v.assignReaders()
 }
 
-// Rejudge has those that are behind read anew, as the tenants have changed. It returns once
-// that has begun.
+// sliceOver tells whether a reader is due for another laggard: because one waits and the
+// slice is used up, or its own laggard has every event.
+func (v *loop) sliceOver(a *assignment) bool {
+	l := a.laggard
+	if time.Since(a.begun) <= readerSlice && !l.allRead() || v.nextToRead() == nil {
+		return false
+	}
+	l.retryAt = time.Now()
+	return true
+}
+
+// skipTo moves the laggard to a position up to which it has no events but those in its queue.
+func (l *laggard) skipTo(at edda.Checkpoint) {
+	l.read[at.Stream] = at.Seq
+	for _, it := range l.queue {
+		if it.position().Stream == at.Stream {
+			return
+		}
+	}
+	l.applied[at.Stream], l.dirty = at, true
+}
+
+// dismiss ends the laggard's assignment, if it has one.
+func (l *laggard) dismiss() {
+	if l.assignment != nil {
+		l.assignment.cancel()
+		l.assignment = nil
+	}
+	if l.blocked != nil {
+		l.blocked <- errReassigned
+		l.blocked = nil
+	}
+}
+
+// serveReaders answers the readers whose laggards have room in their queues again, and
+// assigns the idle ones.
+func (v *loop) serveReaders() {
+	if len(v.catchUp.laggards) == 0 {
+		return
+	}
+	for _, l := range v.catchUp.laggards {
+		if l.blocked != nil && len(l.queue) <= maxCaught {
+			l.blocked <- nil
+			l.blocked = nil
+		}
+	}
+	v.showBehind()
+	v.assignReaders()
+}
+
+// Rejudge starts the catch-up readers over, because the tenants have changed. It returns once
+// they have begun.
 func (e *Engine) Rejudge(ctx context.Context) error {
 	return e.ask(ctx, func(v *loop, done report) {
 		v.rejudge()
@@ -362,16 +365,16 @@ func (e *Engine) Rejudge(ctx context.Context) error {
 }
 
 func (v *loop) rejudge() {
-	for _, l := range v.lagging {
+	for _, l := range v.catchUp.laggards {
 		l.dismiss()
-		l.problem, l.again = nil, time.Time{}
-		// What was read may be meant for others now, and what the main line passed from
-		// here on for nobody.
-		l.queue, l.given = nil, map[string]uint64{}
-		for stream := range l.done {
-			l.withheld[stream] = max(l.withheld[stream], v.applied[stream].Seq)
+		l.problem, l.retryAt = nil, time.Time{}
+		// The queue may hold events of other tenants now, and the main line may have passed
+		// events that are now meant for the laggard.
+		l.queue, l.read = nil, map[string]uint64{}
+		for stream := range l.applied {
+			l.withheld[stream] = max(l.withheld[stream], v.positions.applied[stream].Seq)
 		}
 	}
-	v.tellBehind()
-	v.employ()
+	v.showBehind()
+	v.assignReaders()
 }

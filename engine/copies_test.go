@@ -18,8 +18,7 @@ import (
 	"edda/stream/wire"
 )
 
-// errand has timers that send effects, effects that send effects, times in what it
-// sends, undos, and signals in between.
+// errand has timers and results that send effects, times in their parameters, undos and signals.
 const errand = `
 saga: errand
 version: 1
@@ -44,16 +43,16 @@ on:
   signal.note: {do: [{effect: remind, with: {at: =now}, due: 1h}]}
 `
 
-// errandKey is the one key of the test: what is asked is asked of each alone.
+// errandKey is the key of the test. One is enough, because keys do not share state.
 var errandKey = edda.Key{Tenant: "acme", Saga: "errand", Correlation: "E1"}
 
-// life is one run of a key: what it is now, what became of what came, and what its
-// streams hold, in the order in which they stored it.
-type life struct {
+// keyRun is one run of a key: its cell, its transitions, and the events of its streams in
+// stored order.
+type keyRun struct {
 	*rapid.T
 	set     *saga.Set
 	now     time.Time
-	free    time.Time // the copy of what was handed in last is in its stream
+	free    time.Time // when the echo of the last handed-in result is stored
 	cell    edda.Cell
 	trs     []edda.Transition
 	pending []edda.Work
@@ -61,13 +60,13 @@ type life struct {
 	seqs    map[string]uint64
 }
 
-func newLife(t *rapid.T, set *saga.Set) *life {
+func newKeyRun(t *rapid.T, set *saga.Set) *keyRun {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return &life{T: t, set: set, now: at, free: at, cell: edda.Cell{Key: errandKey}, seqs: map[string]uint64{}}
+	return &keyRun{T: t, set: set, now: at, free: at, cell: edda.Cell{Key: errandKey}, seqs: map[string]uint64{}}
 }
 
-// pass lets time pass, and fires what comes due in it.
-func (l *life) pass(d time.Duration) {
+// pass lets time pass and fires the timers that come due.
+func (l *keyRun) pass(d time.Duration) {
 	l.now = l.now.Add(d)
 	for range 100 {
 		in := l.cell.Instance
@@ -77,10 +76,10 @@ func (l *life) pass(d time.Duration) {
 		cell, trs := l.set.Wake(l.cell, in.Armed, l.now)
 		l.became(cell, trs)
 	}
-	l.Fatal("timers without end")
+	l.Fatal("more than 100 timers")
 }
 
-func (l *life) became(cell edda.Cell, trs []edda.Transition) {
+func (l *keyRun) became(cell edda.Cell, trs []edda.Transition) {
 	l.cell, l.trs = cell, append(l.trs, trs...)
 	for i := range trs {
 		for _, w := range trs[i].Work {
@@ -91,10 +90,10 @@ func (l *life) became(cell edda.Cell, trs []edda.Transition) {
 	}
 }
 
-func (l *life) target(ev edda.Event) saga.Target { return l.set.Route(ev)[0] }
+func (l *keyRun) target(ev edda.Event) saga.Target { return l.set.Route(ev)[0] }
 
-// store gives a message its place in a stream.
-func (l *life) store(name string, at time.Time, m *nats.Msg) edda.Event {
+// store stores a message in a stream and decodes it.
+func (l *keyRun) store(name string, at time.Time, m *nats.Msg) edda.Event {
 	l.seqs[name]++
 	ev := wire.Codec{}.Event(wire.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: name, Seq: l.seqs[name], Time: at})
 	if ev.Malformed != "" {
@@ -104,9 +103,9 @@ func (l *life) store(name string, at time.Time, m *nats.Msg) edda.Event {
 	return ev
 }
 
-// send stores an event or a signal and applies it. What was handed in before is stored
-// by then.
-func (l *life) send(ev edda.Event) {
+// send stores an event or a signal and applies it, after the echoes of earlier results are
+// stored.
+func (l *keyRun) send(ev edda.Event) {
 	l.pass(max(1, l.free.Sub(l.now)+1))
 	m, err := wire.Codec{}.Input(ev)
 	if err != nil {
@@ -116,9 +115,9 @@ func (l *life) send(ev edda.Event) {
 	l.became(l.set.Apply(l.cell, l.target(ev), ev))
 }
 
-// hand hands the result of a command in, and stores its copy some time later; what it
-// sets off waits for that.
-func (l *life) hand(w edda.Work, outcome edda.Outcome, later time.Duration) {
+// hand applies a handed-in result of a command, and stores its echo some time later. Later
+// inputs wait for the echo.
+func (l *keyRun) hand(w edda.Work, outcome edda.Outcome, later time.Duration) {
 	l.pass(max(1, l.free.Sub(l.now)+1))
 	md, _ := json.Marshal(map[string]string{"saga": w.From.Saga, "key": w.From.Correlation, "step": w.Step})
 	r := effects.Result{Tenant: w.From.Tenant, CommandID: w.ID, Effect: w.Name, Outcome: outcome,
@@ -136,8 +135,8 @@ func (l *life) hand(w edda.Work, outcome edda.Outcome, later time.Duration) {
 	l.store(wire.WorkflowEvents, l.free, m)
 }
 
-// step does something.
-func (l *life) step() {
+// step draws and does one step.
+func (l *keyRun) step() {
 	if len(l.pending) > 0 && rapid.IntRange(0, 3).Draw(l.T, "what") > 0 {
 		i := rapid.IntRange(0, len(l.pending)-1).Draw(l.T, "command")
 		w := l.pending[i]
@@ -152,15 +151,15 @@ func (l *life) step() {
 	l.pass(l.duration("pause"))
 }
 
-func (l *life) duration(what string) time.Duration {
+func (l *keyRun) duration(what string) time.Duration {
 	return time.Duration(rapid.OneOf(rapid.Int64Range(0, int64(5*time.Millisecond)), rapid.Int64Range(0, int64(200*time.Millisecond)),
 		rapid.Int64Range(0, int64(3*time.Hour))).Draw(l.T, what))
 }
 
-// again applies what the streams hold, behind what a backup had, and fires what is due
-// by the end.
-func (l *life) again(from edda.Cell, held map[string]uint64) *life {
-	again := newLife(l.T, l.set)
+// again applies the events that a backup does not have from the streams, and fires the timers
+// that are due at the end.
+func (l *keyRun) again(from edda.Cell, held map[string]uint64) *keyRun {
+	again := newKeyRun(l.T, l.set)
 	again.cell = from
 	for _, ev := range l.stored {
 		if ev.Seq > held[ev.Stream] {
@@ -172,8 +171,8 @@ func (l *life) again(from edda.Cell, held map[string]uint64) *life {
 	return again
 }
 
-// came is everything that came of what was applied for the first time: the copies of
-// what a backup had come again.
+// came returns the transitions of events that were applied for the first time. Echoes of
+// results that a backup had are duplicates.
 func came(trs, had []edda.Transition) []byte {
 	var kept []edda.Transition
 	for _, t := range trs {
@@ -187,8 +186,8 @@ func came(trs, had []edda.Transition) []byte {
 	return out
 }
 
-// stateOf leaves out when it is looked at next, which may be too early, and how often it
-// was written: a late result leaves no mark, and is late again.
+// stateOf returns the instance without its armed time, which may be earlier than needed, and
+// its revision: a late result leaves no trace, and is late again.
 func stateOf(c edda.Cell) []byte {
 	in := *c.Instance
 	in.Armed, in.Revision = time.Time{}, 0
@@ -196,18 +195,18 @@ func stateOf(c edda.Cell) []byte {
 	return out
 }
 
-// TestCopiesGiveWhatHandedResultsGave: a run whose results were handed in, and the same
-// run from a backup of any moment and the streams, come to the same instance, by the
-// same rows of history, with the same work under the same ids, however late the copies.
-func TestCopiesGiveWhatHandedResultsGave(t *testing.T) {
+// TestEchoesReplayToTheSameInstanceAsHandedResults compares a run with handed-in results to the
+// same run restored from a backup of any moment and the streams: instance, history, and work
+// with its ids are equal, however late the echoes are.
+func TestEchoesReplayToTheSameInstanceAsHandedResults(t *testing.T) {
 	set := testkit.Set(t, errand)
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLife(t, set)
+		l := newKeyRun(t, set)
 		l.send(edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "acme", AggregateType: "Order", AggregateID: "E1", Type: "Placed", Payload: json.RawMessage(`{"id":"E1"}`)})
 		steps := rapid.IntRange(1, 14).Draw(t, "steps")
 		backup, had, held, at := edda.Cell{Key: errandKey}, 0, map[string]uint64{}, rapid.IntRange(-1, steps-1).Draw(t, "backup")
 		for i := range steps {
-			if i == at { // positions may be behind: what was handed in is no position of the stream
+			if i == at { // the position may be behind: a handed-in result moves none
 				backup, had, held = l.cell, len(l.trs), map[string]uint64{wire.AggregateEvents: l.seqs[wire.AggregateEvents],
 					wire.WorkflowEvents: uint64(rapid.IntRange(0, int(l.seqs[wire.WorkflowEvents])).Draw(t, "position"))}
 			}
@@ -216,10 +215,10 @@ func TestCopiesGiveWhatHandedResultsGave(t *testing.T) {
 		l.pass(max(1, l.free.Sub(l.now)))
 		again := l.again(backup, held)
 		if was, is := came(l.trs[had:], l.trs[:had]), came(again.trs, l.trs[:had]); !bytes.Equal(was, is) {
-			t.Fatalf("there came of it\n%s\nand again\n%s", was, is)
+			t.Fatalf("the transitions were\n%s\nand after the restore\n%s", was, is)
 		}
 		if was, is := stateOf(l.cell), stateOf(again.cell); !bytes.Equal(was, is) {
-			t.Fatalf("it was\n%s\nand is\n%s", was, is)
+			t.Fatalf("the instance was\n%s\nand after the restore\n%s", was, is)
 		}
 	})
 }

@@ -9,42 +9,40 @@ import (
 	"edda/store"
 )
 
-// moveWithin is how long positions wait for a commit to be moved with, so that what comes
-// next does not wait behind one of their own.
+// moveWithin is how long a set that only moves positions may wait for another commit to join.
+// So the next input does not wait behind a commit that only moves positions.
 const moveWithin = 20 * time.Millisecond
 
-// maxFill bounds what is put into one change set before its positions, of which
-// there is one a stream, so that the whole stays within [store.MaxChange].
+// maxFill bounds a change set before its positions, of which there is one a stream, so that
+// the whole stays within [store.MaxChange].
 const maxFill = store.MaxChange - 16<<10
 
-// unit is what is never split over change sets: everything an event changed, or
-// one transition of a due row.
+// unit is never split over change sets: everything an event changed, or one transition of a
+// due row.
 type unit struct {
 	it          *item
 	transitions []edda.Transition
 	encoded     []store.Encoded
-	whole       bool      // all else that the item changed is of it, too
-	size        int       // of all of it
+	whole       bool // has everything that its item changed
+	size        int
 	last        bool      // of its item
-	time        time.Time // orders the units of what is due
+	time        time.Time // orders the units of due inputs
 }
 
 // set is a change set on its way into the store.
 type set struct {
-	n      uint64 // counts up
-	last   bool   // of its batch
-	size   int    // about, in bytes
-	change store.Change
-	units  []unit
-	begun  time.Time // when it was submitted
-	// encoders are those of its batch, where it is the last one.
-	encoders []*store.Encoder
-	// patient is set on one that only moves positions, and is alone.
-	patient bool
-	notes   []store.Audit // of the audits, those that are written again where the set is lost
+	n         uint64 // counts up
+	last      bool   // of its batch
+	size      int    // roughly, in bytes
+	change    store.Change
+	units     []unit
+	submitted time.Time
+	encoders  []*store.Encoder // of its batch, if the set is the last one
+	deferred  bool             // its commit may wait moveWithin; at most one such set is in flight
+	audits    []store.Audit    // of the loop itself, to be written again if the set fails
 }
 
-// ended calls do with the items that end in this set: once it is durable they are done.
+// ended calls do with the items that are durable once this set is.
 func (s *set) ended(do func(*item)) {
 	for i := range s.units {
 		if s.units[i].last {
@@ -53,7 +51,7 @@ func (s *set) ended(do func(*item)) {
 	}
 }
 
-// transitions are those of all units.
+// transitions iterates over the transitions of all units.
 func (s *set) transitions() iter.Seq2[int, *edda.Transition] {
 	return func(yield func(int, *edda.Transition) bool) {
 		for i := range s.units {
@@ -66,8 +64,8 @@ func (s *set) transitions() iter.Seq2[int, *edda.Transition] {
 	}
 }
 
-// cut turns evaluated items into change sets. What is due comes first, its
-// transitions in due order across keys; then the events in their order.
+// cut turns evaluated items into change sets: first the due inputs, their transitions in due
+// order across keys, then the events in their order.
 func (c *cutter) cut(items []*item) []*set {
 	all, from := units(items), 0
 	for i := range all {
@@ -104,7 +102,7 @@ func units(items []*item) []unit {
 	return all
 }
 
-// dues is how many of a batch's items are due: they are its first.
+// dues counts the due inputs of a batch, which are its first items.
 func dues(items []*item) int {
 	n := slices.IndexFunc(items, func(it *item) bool { return it.due == nil })
 	if n < 0 {
@@ -113,22 +111,22 @@ func dues(items []*item) int {
 	return n
 }
 
-// whole is everything one item changed.
+// whole is the unit of everything that one item changed.
 func whole(it *item) unit {
 	u := unit{it: it, whole: true, last: true, time: it.event.Time}
 	for i := range it.targets {
-		u.transitions = behind(u.transitions, it.results[i])
-		u.encoded = behind(u.encoded, it.encoded[i])
+		u.transitions = concat(u.transitions, it.results[i])
+		u.encoded = concat(u.encoded, it.encoded[i])
 	}
-	u.encoded = behind(u.encoded, it.result)
+	u.encoded = concat(u.encoded, it.result)
 	if it.due != nil {
 		u.time = it.due.time
 	}
 	return u
 }
 
-// rest adds what there is of the unit besides transitions.
-func (u *unit) rest(to *store.Change) {
+// addPlain adds the rows of the unit that no lane encoded.
+func (u *unit) addPlain(to *store.Change) {
 	it := u.it
 	if !u.whole {
 		return
@@ -138,7 +136,7 @@ func (u *unit) rest(to *store.Change) {
 			to.Dead = append(to.Dead, *dead)
 		}
 	}
-	if it.handed != nil && len(it.result) == 0 { // no lane had it
+	if it.handed != nil && len(it.result) == 0 { // without targets it came to no lane
 		to.Claims, to.Work = append(to.Claims, it.handed.claim), append(to.Work, it.handed.echo)
 	}
 	switch {
@@ -151,27 +149,25 @@ func (u *unit) rest(to *store.Change) {
 	}
 }
 
-// measure sets the size.
 func (u *unit) measure() {
-	var rest store.Change
-	u.rest(&rest)
-	u.size = rest.Size()
+	var plain store.Change
+	u.addPlain(&plain)
+	u.size = plain.Size()
 	for i := range u.encoded {
 		u.size += u.encoded[i].Size()
 	}
 }
 
-// behind puts what one target changed behind what others did: mostly there are no others,
-// and it stays where it is.
-func behind[T any](all, more []T) []T {
+// concat appends more to all. If all is empty, it returns more without a copy.
+func concat[T any](all, more []T) []T {
 	if len(all) == 0 {
 		return slices.Clip(more)
 	}
 	return append(all, more...)
 }
 
-// split makes a unit of each transition of a due row. A row that changed
-// nothing is a unit all the same: it must go, and whoever handed it over waits.
+// split makes a unit of each transition of a due row. A row that changed nothing is a unit
+// too, because the row must be removed and its caller be answered.
 func split(all []unit, it *item, times map[edda.Key]time.Time) []unit {
 	ts := it.results[0]
 	if len(ts) == 0 {
@@ -186,8 +182,7 @@ func split(all []unit, it *item, times map[edda.Key]time.Time) []unit {
 	return all
 }
 
-// firedAt is when a transition was due; one that only settles a row has no time
-// of its own.
+// firedAt is when a transition was due. One that only removes a row has the row's time.
 func firedAt(t *edda.Transition, row time.Time) time.Time {
 	if t.Event.Time.IsZero() {
 		return row
@@ -195,8 +190,8 @@ func firedAt(t *edda.Transition, row time.Time) time.Time {
 	return t.Event.Time
 }
 
-// inOrder gives the unit a time at which it does not overtake what came before
-// it for one of its keys.
+// inOrder raises the unit's time to that of earlier units of its keys, so that it does not
+// overtake them.
 func inOrder(u unit, times map[edda.Key]time.Time) unit {
 	ts := u.transitions
 	for i := range ts {
@@ -210,7 +205,7 @@ func inOrder(u unit, times map[edda.Key]time.Time) unit {
 	return u
 }
 
-// cutter fills one change set after the other.
+// cutter builds the change sets of a batch.
 type cutter struct {
 	created map[string]time.Time
 	n       uint64
@@ -218,7 +213,7 @@ type cutter struct {
 	done    []*set
 }
 
-// close makes a set of units.
+// close makes a set of the units.
 func (c *cutter) close(units []unit) {
 	c.n++
 	s := &set{n: c.n, size: c.size, units: units}
@@ -231,11 +226,11 @@ func (c *cutter) close(units []unit) {
 	for i := range units {
 		u := &units[i]
 		s.change.Encoded = append(s.change.Encoded, u.encoded...)
-		u.rest(&s.change)
+		u.addPlain(&s.change)
 		if at := u.it.position(); u.it.due == nil && at.Stream != "" {
 			at.Created = c.created[at.Stream]
 			if l := u.it.lag; l != nil {
-				s.cover(l.SagaTenant, at)
+				s.moveLaggard(l.SagaTenant, at)
 			} else {
 				s.move(at)
 			}
@@ -244,9 +239,9 @@ func (c *cutter) close(units []unit) {
 	c.done, c.size = append(c.done, s), 0
 }
 
-// onlyMoves tells whether the set only moves positions: past copies, and events that no
-// saga is for. If that were lost, nothing but these would be read again. Nobody waits for it,
-// as who handed in what is due would.
+// onlyMoves tells whether the set only moves positions, past echoes and ignored events. If it
+// were lost, only these would be read again. A set with a due input is none, because a caller
+// waits for it.
 func (s *set) onlyMoves() bool {
 	if slices.ContainsFunc(s.units, func(u unit) bool { return u.it.due != nil }) {
 		return false
@@ -255,9 +250,9 @@ func (s *set) onlyMoves() bool {
 	return len(c.Encoded)+len(c.Claims)+len(c.Work)+len(c.Dead)+len(c.Audits)+len(c.Schedules)+len(c.Disarm) == 0
 }
 
-// within is how long the set may wait for a commit that it can go with.
+// within is how long the commit of the set may wait for another to join.
 func (s *set) within() time.Duration {
-	if s.patient {
+	if s.deferred {
 		return moveWithin
 	}
 	return 0
@@ -267,7 +262,7 @@ func (s *set) moves(stream string) bool {
 	return slices.ContainsFunc(s.change.Checkpoints, func(c edda.Checkpoint) bool { return c.Stream == stream })
 }
 
-// move sets the position of one stream; there are few streams.
+// move sets the position of one stream.
 func (s *set) move(c edda.Checkpoint) {
 	for i := range s.change.Checkpoints {
 		if s.change.Checkpoints[i].Stream == c.Stream {
@@ -276,4 +271,19 @@ func (s *set) move(c edda.Checkpoint) {
 		}
 	}
 	s.change.Checkpoints = append(s.change.Checkpoints, c)
+}
+
+// moveLaggard sets the position of a laggard in one stream.
+func (s *set) moveLaggard(p SagaTenant, at edda.Checkpoint) {
+	for i := range s.change.Positions {
+		if q := &s.change.Positions[i]; q.Tenant == p.Tenant && q.Saga == p.Saga && q.Stream == at.Stream {
+			q.Checkpoint = at
+			return
+		}
+	}
+	s.change.Positions = append(s.change.Positions, store.SagaPosition{Tenant: p.Tenant, Saga: p.Saga, Checkpoint: at})
+}
+
+func (s *set) movesLaggard(p SagaTenant) bool {
+	return slices.ContainsFunc(s.change.Positions, func(q store.SagaPosition) bool { return q.Tenant == p.Tenant && q.Saga == p.Saga })
 }

@@ -13,7 +13,7 @@ import (
 	"edda/store"
 )
 
-// drawn is an evaluated item of a stream with some transitions of some size.
+// drawn draws an evaluated event with up to three transitions.
 func drawn(t *rapid.T, stream string, seq uint64) *item {
 	ev := edda.Event{ID: fmt.Sprintf("%s%d", stream, seq), Stream: stream, Seq: seq, Time: time.Unix(int64(seq), 0)}
 	it := &item{event: ev}
@@ -71,9 +71,9 @@ func TestChangeSetsKeepTheirBounds(t *testing.T) {
 	})
 }
 
-// A second row of a key found nothing due: what it settles must not overtake
-// what the first one fired later in time.
-func TestWhatIsDueKeepsTheOrderWithinAKey(t *testing.T) {
+// TestDueInputsKeepTheOrderWithinAKey: the second row of a key fired nothing. Its transition must
+// not overtake a later one of the first row.
+func TestDueInputsKeepTheOrderWithinAKey(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	fired := func(k string, s int64) edda.Transition {
 		return edda.Transition{Key: key(k), Event: edda.Event{ID: fmt.Sprint(s), Time: at(s)}, Fate: edda.FateHandled}
@@ -97,7 +97,7 @@ func TestWhatIsDueKeepsTheOrderWithinAKey(t *testing.T) {
 	}
 }
 
-func TestPositionsCarryTheStreamsIdentity(t *testing.T) {
+func TestPositionsHaveTheCreationTimeOfTheStream(t *testing.T) {
 	created := time.Unix(100, 0)
 	ev := edda.Event{Stream: "A", Seq: 4, Time: time.Unix(200, 0)}
 	sets := cut([]*item{{event: ev}}, map[string]time.Time{"A": created}, 0)

@@ -8,18 +8,18 @@ import (
 	"edda"
 )
 
-// lettered are records with one dead letter.
-type lettered struct {
+// fakeLetters are records with one dead letter.
+type fakeLetters struct {
 	records
 	dead edda.DeadLetter
 }
 
-func (l *lettered) DeadLetter(string) (edda.DeadLetter, bool, error) { return l.dead, true, nil }
+func (l *fakeLetters) DeadLetter(string) (edda.DeadLetter, bool, error) { return l.dead, true, nil }
 
-// Who publishes the verb does not say whether the letter has its payload.
-func TestARedriveTakesTheEventOfALetterWithoutItsPayloadForWhole(t *testing.T) {
+// TestRedriveOfATruncatedDeadLetterNeedsAPayload, whatever the sender of the command claims.
+func TestRedriveOfATruncatedDeadLetterNeedsAPayload(t *testing.T) {
 	k := edda.Key{Tenant: "acme", Saga: "order"}
-	b := &batch{db: &lettered{dead: edda.DeadLetter{ID: "D1", Key: k, Cut: 900, Event: edda.Event{ID: "e1", Stream: "AGGREGATE_EVENTS", Seq: 7}}}}
+	b := &batch{db: &fakeLetters{dead: edda.DeadLetter{ID: "D1", Key: k, Cut: 900, Event: edda.Event{ID: "e1", Stream: "AGGREGATE_EVENTS", Seq: 7}}}}
 	for payload, refused := range map[string]bool{`{"dead_letter":"D1"}`: true, `{"dead_letter":"D1","cut":0,"event":{"id":"e1"}}`: true, `{"dead_letter":"D1","data":{"n":1}}`: false} {
 		ev, about := b.letter(edda.Event{Kind: edda.KindOperator, Type: edda.VerbRedrive, Key: k, Payload: json.RawMessage(payload)})
 		var r edda.Redrive
@@ -29,8 +29,8 @@ func TestARedriveTakesTheEventOfALetterWithoutItsPayloadForWhole(t *testing.T) {
 	}
 }
 
-// A person's payload stands in the audit as edited, and the stream's does not.
-func TestAPayloadOfTheStreamIsAuditedAsEdited(t *testing.T) {
+// TestAuditTellsEditedPayloadsFromThoseOfTheStream: only a payload that a person gave is edited.
+func TestAuditTellsEditedPayloadsFromThoseOfTheStream(t *testing.T) {
 	k := edda.Key{Tenant: "acme", Saga: "order"}
 	for _, tt := range []struct {
 		cut      int
@@ -40,11 +40,11 @@ func TestAPayloadOfTheStreamIsAuditedAsEdited(t *testing.T) {
 	}{
 		{900, edda.VerbRedrive, `{"dead_letter":"D1","data":{"n":1},"read_back":true}`, FromStream, Edited},
 		{900, edda.VerbRedrive, `{"dead_letter":"D1","data":{"n":1}}`, Edited, FromStream},
-		{0, edda.VerbRedrive, `{"dead_letter":"D1","data":{"n":1},"read_back":true}`, Edited, FromStream}, // a letter that lacks nothing
+		{0, edda.VerbRedrive, `{"dead_letter":"D1","data":{"n":1},"read_back":true}`, Edited, FromStream}, // a letter with its payload
 		{900, edda.VerbRedrive, `{"dead_letter":"D1","read_back":true}`, "D1", FromStream},
 		{900, edda.VerbRetry, `{"dead_letter":"D1","data":{"n":1},"read_back":true}`, Edited, FromStream},
 	} {
-		b := &batch{db: &lettered{dead: edda.DeadLetter{ID: "D1", Key: k, Cut: tt.cut, Event: edda.Event{ID: "e1"}}}}
+		b := &batch{db: &fakeLetters{dead: edda.DeadLetter{ID: "D1", Key: k, Cut: tt.cut, Event: edda.Event{ID: "e1"}}}}
 		ev, about := b.letter(edda.Event{Kind: edda.KindOperator, Type: tt.verb, Key: k, Payload: json.RawMessage(tt.payload)})
 		text := detail(&item{event: ev, about: about})
 		if !strings.Contains(text, tt.has) || strings.Contains(text, tt.not) {

@@ -2,21 +2,19 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"edda"
+	"edda/saga"
 	"edda/store"
 )
 
-// MaxRows bounds the rows of one Wake: of several batches, so that one is evaluated while
-// those before it are committed. Whoever hands in has nothing of his own under way when
-// the last of them is.
+// MaxRows bounds the rows of one Wake. It is several batches, so that one is evaluated while
+// those before it commit: the caller has no more under way when the last one commits.
 const MaxRows = 8 * maxDue
 
-// Wake looks at keys whose due rows have come, and returns when what was due in
-// them has fired and is durable. It may take as long as the streams are behind.
-// The rows must be due, and at most MaxRows.
+// Wake fires the timers of due rows, and returns when all that came of them is durable. This
+// may take as long as the streams are behind. The rows must be due, and at most MaxRows.
 func (e *Engine) Wake(ctx context.Context, rows []store.Due) error {
 	if len(rows) > MaxRows {
 		return edda.Classify(edda.Permanent, "wake %d rows: more than %d", len(rows), MaxRows)
@@ -27,52 +25,71 @@ func (e *Engine) Wake(ctx context.Context, rows []store.Due) error {
 	return e.ask(ctx, func(v *loop, done report) {
 		h := &handover{left: len(rows), done: done}
 		for _, row := range rows {
-			v.hand(newRow(row, h))
+			v.enqueueDue(newRow(row, h))
 		}
 		v.advance()
 	})
 }
 
-// Start applies the event of a schedule and records how far the schedule has
-// come, in one change set. It returns when that is durable.
+// Start applies the event of a schedule and records the schedule's state, in one change set.
+// It returns when that is durable.
 func (e *Engine) Start(ctx context.Context, ev edda.Event, s edda.ScheduleState) error {
 	return e.ask(ctx, func(v *loop, done report) {
-		v.hand(newStart(ev, s, &handover{left: 1, done: done}))
+		v.enqueueDue(newStart(ev, s, &handover{left: 1, done: done}))
 		v.advance()
 	})
 }
 
-// hand takes something due in.
-func (v *loop) hand(it *item) {
-	if v.draining {
+// enqueueDue queues a due input. While the engine drains it refuses the input. A row that a
+// laggard's bound keeps from firing stays in the due index, and its caller is answered.
+func (v *loop) enqueueDue(it *item) {
+	switch {
+	case v.draining.on:
 		it.due.handed.refuse()
-		return
+	case v.beyondBound(it):
+		it.due.handed.settle()
+	default:
+		v.queue.addDue(it)
 	}
-	if it.isRow() && v.lagging.within(it.due.row.Key, it.due.time).Before(it.due.time) {
-		it.due.handed.settle() // it stays in the index
-		return
-	}
-	v.addDue(it)
 }
 
-// addDue keeps the dues by time, and those of one time in the order they came.
-func (v *loop) addDue(it *item) {
-	v.dues = slices.Insert(v.dues, until(v.dues, it.due.time), it)
-}
-
-// until is how many of the dues are at or before t.
-func until(dues []*item, t time.Time) int {
-	n, _ := slices.BinarySearchFunc(dues, t, func(it *item, t time.Time) int {
-		if it.due.time.After(t) {
-			return 1
-		}
-		return -1
+// Exchange changes one cell without an event of a stream. In the order of the key's inputs it
+// calls change with the newest cell, and commits the transitions that change returns. It
+// returns when they are durable. Change must be pure apart from recording its decision: after a failed
+// commit it is called again with the cell of that moment. When change panics, Exchange
+// returns an error and changes nothing.
+func (e *Engine) Exchange(ctx context.Context, k edda.Key, change func(edda.Cell) (edda.Cell, []edda.Transition)) error {
+	x := &exchange{key: k, change: change}
+	err := e.ask(ctx, func(v *loop, done report) {
+		v.enqueueDue(newExchange(x, &handover{left: 1, done: done}))
 	})
-	return n
+	if err == nil {
+		err = x.failed // set before the report was sent
+	}
+	return err
 }
 
-// dueNow is how many of the dues are within the horizon.
-func (v *loop) dueNow() int { return until(v.dues, v.watermark.reached) }
+// exchange is one call of Exchange, and why it could not change the cell.
+type exchange struct {
+	key    edda.Key
+	change func(edda.Cell) (edda.Cell, []edda.Transition)
+	failed error
+}
 
-// dueBeyond tells whether something waits for the horizon.
-func (v *loop) dueBeyond() bool { return v.dueNow() < len(v.dues) }
+// newExchange makes an item that is due at once: the zero time is below any watermark.
+func newExchange(x *exchange, h *handover) *item {
+	return &item{due: &due{exchange: x, time: time.Time{}, handed: h}, targets: []saga.Target{{Key: x.key}}}
+}
+
+// decide calls change. A panic changes nothing.
+func (x *exchange) decide(cell edda.Cell) (next edda.Cell, changed []edda.Transition) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			next, changed, x.failed = cell, nil, edda.Classify(edda.Permanent, "exchange %s: panic: %v", x.key, cause)
+		}
+	}()
+	x.failed = nil
+	next, changed = x.change(cell)
+	// gofail: var engineExchanged struct{}
+	return next, changed
+}

@@ -25,14 +25,14 @@ func (w *world) wake(rows []store.Due) {
 	}
 }
 
-// arm publishes an event that arms a timer, named as the event.
+// arm publishes an event that arms a timer with the event's name.
 func (w *world) arm(id, key string, after time.Duration) {
 	ev := event(id, "arm", key)
 	ev.Payload, _ = json.Marshal(after.String())
 	w.streams.publish("A", ev)
 }
 
-// due reads the rows of the index.
+// due reads the rows of the due index.
 func (w *world) due(until time.Time) []store.Due {
 	w.t.Helper()
 	rows, _, err := w.db.Due(until, MaxRows)
@@ -42,7 +42,7 @@ func (w *world) due(until time.Time) []store.Due {
 	return rows
 }
 
-func TestATimerFiresAndItsRowGoes(t *testing.T) {
+func TestTimerFiresAndItsRowIsRemoved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.arm("pay", "k", 30*time.Minute)
 		settle()
@@ -62,9 +62,9 @@ func TestATimerFiresAndItsRowGoes(t *testing.T) {
 	})
 }
 
-// A payment stored at 10:29 comes before the deadline of 10:30, however late it
-// is read.
-func TestAnEventStoredBeforeATimerIsDueComesFirst(t *testing.T) {
+// TestEventStoredBeforeATimerIsDueComesFirst: a payment stored at 10:29 is applied before the
+// timer of 10:30, however late it is read.
+func TestEventStoredBeforeATimerIsDueComesFirst(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.arm("pay", "k", 30*time.Minute)
 		settle()
@@ -88,7 +88,7 @@ func TestAnEventStoredBeforeATimerIsDueComesFirst(t *testing.T) {
 	})
 }
 
-func TestALateTimerComesBeforeNothingThatFailedToCommit(t *testing.T) {
+func TestTimerDoesNotOvertakeAnEventWhoseCommitFailed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.arm("pay", "k", time.Minute)
 		settle()
@@ -108,9 +108,9 @@ func TestALateTimerComesBeforeNothingThatFailedToCommit(t *testing.T) {
 	})
 }
 
-// The streams stay as far ahead as they are: each time the engine has applied a
-// batch, as much has been stored.
-func TestTheHorizonAdvancesUnderConstantLoad(t *testing.T) {
+// TestWatermarkAdvancesUnderConstantLoad stores as many events as the engine applies, so that
+// the engine never reaches the ends of the streams.
+func TestWatermarkAdvancesUnderConstantLoad(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.arm("pay", "k", time.Second)
 		settle()
@@ -141,7 +141,7 @@ func TestTheHorizonAdvancesUnderConstantLoad(t *testing.T) {
 	})
 }
 
-func TestAMessageThatIsGoneHoldsNoTimerBack(t *testing.T) {
+func TestExpiredMessageHoldsNoTimerBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.arm("pay", "k", time.Second)
 		settle()
@@ -158,37 +158,38 @@ func TestAMessageThatIsGoneHoldsNoTimerBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := time.Since(begin); took > 2*pollEvery {
-			t.Errorf("it took %v to notice", took)
+			t.Errorf("noticed after %v", took)
 		}
 		w.wantLog(key("k"), "pay", "timer-pay")
 	})
 }
 
-// The scheduler has seen a row come due, and then the clock was stepped back.
-func TestAClockThatWasSteppedBackKeptTheSurveyorBusy(t *testing.T) {
+// TestClockSteppedBackDoesNotFloodTheServerWithPolls: a row was due, and then the clock was
+// stepped back.
+func TestClockSteppedBackDoesNotFloodTheServerWithPolls(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const back = time.Minute
 		w.stop()
-		w.streams.answers = 100 * time.Microsecond // so that time passes where it spins, too
+		w.streams.answers = 100 * time.Microsecond // lets virtual time pass in a busy loop too
 		w.start(Options{})
 		w.arm("pay", "k", back)
 		settle()
-		begin, before := time.Now(), w.streams.surveyed()
+		begin, before := time.Now(), w.streams.polled()
 		w.wake(w.due(begin.Add(back)))
 		if fired := time.Since(begin); fired < back-time.Second || fired > back+50*time.Millisecond {
 			t.Errorf("it fired after %v", fired)
 		}
 		w.wantLog(key("k"), "pay", "timer-pay")
-		n := w.streams.surveyed() - before
+		n := w.streams.polled() - before
 		if most := int(back / pollPause); n > most || n < most/2 {
-			t.Errorf("%d surveys, want about %d", n, most)
+			t.Errorf("%d polls, want about %d", n, most)
 		}
 	})
 }
 
-// Whatever comes while the ends of the streams are looked at, one look is enough for what
-// waits for it; another one would keep what comes next waiting.
-func TestATimerHasOneSurveyWhileEventsCome(t *testing.T) {
+// TestOneTimerNeedsOnePollUnderLoad: events that arrive during a poll need no further poll, which
+// would delay the next timer.
+func TestOneTimerNeedsOnePollUnderLoad(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const n = 20
 		w.stop()
@@ -199,7 +200,7 @@ func TestATimerHasOneSurveyWhileEventsCome(t *testing.T) {
 		}
 		settle()
 		time.Sleep(time.Minute - time.Second)
-		before, began := w.streams.surveyed(), time.Now()
+		before, began := w.streams.polled(), time.Now()
 		for i := range n {
 			for len(w.due(time.Now())) == 0 {
 				time.Sleep(time.Millisecond)
@@ -216,8 +217,8 @@ func TestATimerHasOneSurveyWhileEventsCome(t *testing.T) {
 			}
 		}
 		ticks := int(time.Since(began)/pollEvery) + 1
-		if got := w.streams.surveyed() - before; got > n+ticks {
-			t.Errorf("%d surveys for %d timers, and %d ticks", got, n, ticks)
+		if got := w.streams.polled() - before; got > n+ticks {
+			t.Errorf("%d polls for %d timers and %d ticks", got, n, ticks)
 		}
 	})
 }
@@ -246,9 +247,9 @@ func TestTimersFireInDueOrderAfterDowntime(t *testing.T) {
 	})
 }
 
-// Many come due in one instant: the next of them are evaluated while the first are
-// committed, and whoever handed them in is answered when all are durable.
-func TestMoreTimersThanABatchAreUnderWay(t *testing.T) {
+// TestWakeFillsThePipeline expects a batch of rows to be evaluated while another commits, and the
+// answer when all are durable.
+func TestWakeFillsThePipeline(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const n = 3 * maxDue
 		for i := range n {
@@ -267,7 +268,7 @@ func TestMoreTimersThanABatchAreUnderWay(t *testing.T) {
 			fired += len(c.Disarm) + len(c.Encoded)
 		}
 		if len(rows) != n || fired != pipelineDepth*maxDue || len(woken) > 0 {
-			t.Errorf("of %d rows %d are under way; answers: %d", len(rows), fired, len(woken))
+			t.Errorf("of %d rows %d are in flight; answers: %d", len(rows), fired, len(woken))
 		}
 		w.gate.set(false, nil)
 		if err := <-woken; err != nil {
@@ -279,7 +280,7 @@ func TestMoreTimersThanABatchAreUnderWay(t *testing.T) {
 	})
 }
 
-func TestARowThatIsStaleGoes(t *testing.T) {
+func TestStaleRowIsRemoved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		stale := row("nobody", time.Now())
 		if err := w.db.Commit(context.Background(), store.Change{Arm: stale}); err != nil {
@@ -292,7 +293,7 @@ func TestARowThatIsStaleGoes(t *testing.T) {
 	})
 }
 
-func TestTooManyRowsAreRefused(t *testing.T) {
+func TestWakeRefusesTooManyRows(t *testing.T) {
 	inWorld(t, func(w *world) {
 		if err := w.engine.Wake(context.Background(), make([]store.Due, MaxRows+1)); !errors.Is(err, edda.Permanent) {
 			t.Errorf("got %v", err)
@@ -303,7 +304,7 @@ func TestTooManyRowsAreRefused(t *testing.T) {
 	})
 }
 
-func TestAScheduleStartsWithItsRowInOneChangeSet(t *testing.T) {
+func TestScheduleStartsWithItsRowInOneChangeSet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ev := event("nightly-1", "add", "k")
 		ev.Kind, ev.Time = edda.KindSchedule, time.Now().UTC()
@@ -323,7 +324,7 @@ func TestAScheduleStartsWithItsRowInOneChangeSet(t *testing.T) {
 	})
 }
 
-func TestAResultWithoutAKeyFindsItsCommand(t *testing.T) {
+func TestResultWithoutAKeyFindsItsCommand(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("order", "send", "k"))
 		settle()

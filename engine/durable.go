@@ -8,12 +8,12 @@ import (
 	"edda"
 )
 
-// announce tells everyone that a change set is durable. The loop calls it,
+// announce counts, logs and reports what a durable change set holds. Only the loop calls it,
 // in commit order.
 func (e *Engine) announce(s *set) {
 	for _, u := range s.units {
 		for i := range u.transitions {
-			e.account(&u.transitions[i])
+			e.report(&u.transitions[i])
 		}
 		if len(u.transitions) > 0 {
 			e.opts.Observe(u.transitions)
@@ -21,38 +21,38 @@ func (e *Engine) announce(s *set) {
 	}
 	for i := range s.change.Dead {
 		e.metrics.fate("", edda.FateDead)
-		e.buried(&s.change.Dead[i])
+		e.reportDead(&s.change.Dead[i])
 	}
 	s.ended(e.settle)
 }
 
-// account counts one transition and logs what a person should see.
-func (e *Engine) account(t *edda.Transition) {
+// report counts one transition, and logs its dead letter and incidents.
+func (e *Engine) report(t *edda.Transition) {
 	if t.Fate != "" {
-		e.metrics.became(t)
+		e.metrics.count(t)
 	}
 	if t.Event.Kind == edda.KindTimer && t.Fate != "" {
 		e.metrics.late.Observe(time.Since(t.Event.Time).Seconds())
 	}
 	if t.Dead != nil {
-		e.buried(t.Dead)
+		e.reportDead(t.Dead)
 	}
 	for _, o := range t.Outputs {
 		if o.Word == "incident" {
-			e.log.Warn("incident: an operator must choose", append(ids(t.Key, &t.Event),
+			e.log.Warn("incident: an operator must choose", append(logFields(t.Key, &t.Event),
 				zap.String("step", o.Name), zap.String("reason", o.Reason))...)
 		}
 	}
 }
 
-// buried logs a dead letter: which, not what was in it.
-func (e *Engine) buried(d *edda.DeadLetter) {
+// reportDead counts and logs a dead letter, without its payload.
+func (e *Engine) reportDead(d *edda.DeadLetter) {
 	e.metrics.dead.WithLabelValues(d.Reason).Inc()
-	e.log.Warn("dead letter", append(ids(d.Key, &d.Event),
+	e.log.Warn("dead letter", append(logFields(d.Key, &d.Event),
 		zap.String("dead_letter", d.ID), zap.String("reason", d.Reason), zap.String("path", d.Path))...)
 }
 
-func ids(k edda.Key, ev *edda.Event) []zap.Field {
+func logFields(k edda.Key, ev *edda.Event) []zap.Field {
 	tenant := k.Tenant
 	if tenant == "" {
 		tenant = ev.Tenant
@@ -63,23 +63,23 @@ func ids(k edda.Key, ev *edda.Event) []zap.Field {
 	}
 }
 
-// settle tells whoever waits for the item.
+// settle counts a durable item and answers those who wait for it.
 func (e *Engine) settle(it *item) {
 	if it.due != nil {
 		it.due.handed.settle()
 		return
 	}
-	switch {
-	case it.lag != nil:
+	ignored := len(it.targets) == 0
+	if it.lag != nil {
 		e.metrics.caught.Inc()
-	default:
+	} else {
 		e.metrics.events.Inc()
+		if ignored && !it.withheld {
+			e.metrics.fate("", edda.FateIgnored)
+		}
 	}
-	if len(it.targets) > 0 || it.lag == nil && !it.withheld {
-		e.waiters.signal(it)
+	if !ignored || it.lag == nil && !it.withheld {
+		e.waiters.notify(it)
 	}
-	if len(it.targets) == 0 && it.lag == nil && !it.withheld {
-		e.metrics.fate("", edda.FateIgnored)
-	}
-	e.answer(it, nil)
+	e.answerHanded(it, nil)
 }

@@ -10,27 +10,26 @@ import (
 )
 
 const (
-	// pollEvery is the slow tick: how old the known ends may become. It is
-	// also how soon the horizon notices that a message it waits for is gone.
+	// pollEvery bounds the age of the known end offsets, and the time until the watermark
+	// notices that a message it waits for has expired.
 	pollEvery = time.Second
-	// pollTimeout bounds one look at the streams.
+	// pollTimeout bounds one request for the end offsets.
 	pollTimeout = 5 * time.Second
-	// pollPause is the least time between two looks. Where the clock was
-	// stepped back, what is handed in as due is not due yet, and each look asks
-	// for the next one; and a timer may well be this late.
+	// pollPause is the least time between two requests. After the clock was stepped back, a
+	// row that was woken is not due yet, and each answer leads to the next request. A timer
+	// may be this late.
 	pollPause = 5 * time.Millisecond
-	// pollRetry is the pause after a failed look.
+	// pollRetry is the pause after a failed request.
 	pollRetry = 100 * time.Millisecond
 )
 
-// endOffsets is what the ends of the streams were; everything stored before at is
-// at or before them.
+// endOffsets are the ends of the streams. They cover everything stored before at.
 type endOffsets struct {
 	at   time.Time
 	ends []End
 }
 
-// endPoller looks at the ends of the streams, when asked and on a slow tick.
+// endPoller asks the source for the end offsets, on request and every pollEvery.
 type endPoller struct {
 	*Engine
 	asked   chan struct{}
@@ -41,13 +40,8 @@ func newEndPoller(e *Engine) *endPoller {
 	return &endPoller{Engine: e, asked: make(chan struct{}, 1)}
 }
 
-// ask wants a survey that begins after this call. It does not block.
-func (s *endPoller) ask() {
-	select {
-	case s.asked <- struct{}{}:
-	default: // the one asked for has not begun
-	}
-}
+// ask requests end offsets that are taken after this call. It does not block.
+func (s *endPoller) ask() { signal(s.asked) }
 
 func (s *endPoller) run(ctx context.Context) error {
 	tick := time.NewTicker(pollEvery)
@@ -66,25 +60,20 @@ func (s *endPoller) run(ctx context.Context) error {
 }
 
 func (s *endPoller) runOnce(ctx context.Context) {
-	look, cancel := context.WithTimeout(ctx, pollTimeout)
+	request, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	at := time.Now()
-	ends, err := s.source.Ends(look)
+	ends, err := s.source.Ends(request)
 	if err != nil {
-		s.pause(ctx, err)
+		if ctx.Err() == nil && !s.failing { // log the first failure only
+			s.log.Warn("reading the end offsets of the streams failed, trying again", zap.Error(err))
+		}
+		s.failing = true
+		_ = backoff.Wait(ctx, pollRetry)
+		s.ask()
 		return
 	}
 	s.failing = false
-	s.status.surveyed(ends)
+	s.status.setEnds(ends)
 	_ = s.post(ctx, func(v *loop) { v.endsKnown(endOffsets{at, ends}) }) // fails only when the engine stops
-}
-
-// pause logs the first failure of a row of them, and asks again after a while.
-func (s *endPoller) pause(ctx context.Context, err error) {
-	if ctx.Err() == nil && !s.failing {
-		s.log.Warn("look at the ends of the streams failed, trying again", zap.Error(err))
-	}
-	s.failing = true
-	_ = backoff.Wait(ctx, pollRetry)
-	s.ask()
 }

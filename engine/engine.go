@@ -16,20 +16,20 @@ import (
 	"edda/store"
 )
 
-// inboxSize is how many messages may wait for the loop: one of each of the
-// engine's goroutines and a few callers. Those who find it full wait.
+// inboxSize bounds the messages that wait for the loop: one from each of the engine's
+// goroutines and a few from callers. When the inbox is full, a caller waits.
 const inboxSize = 16
 
-// Both are of the class Permanent: there is no use in asking again.
+// Both errors are permanent: a retry cannot succeed.
 var (
-	// ErrStopped is returned to those who call after Run has returned.
+	// ErrStopped is returned by calls after Run has returned.
 	ErrStopped = edda.Classify(edda.Permanent, "engine: stopped")
-	// ErrDraining is returned for what is due while the engine drains.
+	// ErrDraining is returned for due rows, schedules, exchanges and results while the engine drains.
 	ErrDraining = edda.Classify(edda.Permanent, "engine: draining")
 )
 
-// Sagas decide; [saga.Set] is the one there is. Its methods are pure and are
-// called concurrently.
+// Sagas decide what an input does to an instance, as [saga.Set] does. Its methods are pure
+// and are called concurrently.
 type Sagas interface {
 	Route(ev edda.Event) []saga.Target
 	Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition)
@@ -39,27 +39,27 @@ type Sagas interface {
 // Options of an engine. The zero value works.
 type Options struct {
 	Log *zap.Logger
-	// Registry takes the engine's metrics; nil keeps them to itself.
+	// Registry is where the engine registers its metrics. When nil, nobody sees them.
 	Registry prometheus.Registerer
-	// Observe is told of the transitions of each input once they are durable, in commit
-	// order, from the loop. It must not block.
+	// Observe gets the transitions of each input once they are durable, in commit order. The
+	// loop calls it; it must not block.
 	Observe func([]edda.Transition)
-	// Destinations are those of the outbox. While one of them has MaxOutbox rows, the source is
-	// told to leave new events in their streams; what answers work that went out still comes, or
-	// there would never be room again. A saga that has as much work for a destination as is free
-	// there, for one tenant, falls behind the streams until it has room; all others go on.
+	// Destinations are those of the outbox. While one of them has MaxOutbox rows, the source
+	// holds new events in their streams. Results are still read, because they make room. A saga
+	// with as many rows at a destination as are free there, for one tenant, falls behind the
+	// streams. It catches up when it has room again. All other sagas go on.
 	Destinations []DestinationKinds
-	// MaxOutbox is how many rows of one destination make it full; [DefaultMaxOutbox] when zero.
+	// MaxOutbox is the number of rows at which a destination is full; [DefaultMaxOutbox] when zero.
 	MaxOutbox int
-	// MaxParked is how many events of one tenant may wait for their instance
-	// before another becomes a dead letter; [DefaultMaxParked] when zero.
+	// MaxParked bounds the parked events of one tenant. Beyond it an event that would park
+	// becomes a dead letter. [DefaultMaxParked] when zero.
 	MaxParked int
 	CatchUp   CatchUpOptions
-	// Lanes is how many keys are evaluated at once. When zero they are GOMAXPROCS, and
-	// fewer where there are few inputs.
+	// Lanes is the number of lanes of a batch. When zero it is GOMAXPROCS, and less for a
+	// batch of few inputs.
 	Lanes int
 
-	room room // that of the outbox; tests have others
+	room room // the outbox's, except in tests
 }
 
 func (o *Options) validate() {
@@ -84,7 +84,7 @@ func (o *Options) validate() {
 type Engine struct {
 	source  Source
 	db      records
-	sagas   Sagas // the first; the loop owns the current one
+	sagas   Sagas // only the loop reads and swaps it
 	opts    Options
 	log     *zap.Logger
 	metrics *metrics
@@ -94,15 +94,15 @@ type Engine struct {
 
 	inbox   chan func(*loop)
 	results *results
-	halt    chan struct{} // closed once: catch nothing up any more
+	halt    chan struct{} // closed by the first Drain: the catch-up readers end
 	halting sync.Once
 	stopped chan struct{} // closed when Run has returned
-	// waits are until when what is due may fire, of the pairs that are behind; nil: there are none.
-	waits atomic.Pointer[map[SagaTenant]*time.Time]
+	// bounds are the times up to which timers of laggards may fire, for Waits; nil without laggards.
+	bounds atomic.Pointer[map[SagaTenant]*time.Time]
 }
 
-// New makes an engine; nothing happens before Run. The store's Run must go on
-// until the engine's has returned.
+// New makes an engine; nothing happens before Run. The store's Run must not return before
+// the engine's.
 func New(source Source, db *store.DB, sagas Sagas, o Options) *Engine {
 	return newEngine(source, stored{db}, sagas, o)
 }
@@ -126,8 +126,8 @@ func newEngine(source Source, db records, sagas Sagas, o Options) *Engine {
 	}
 }
 
-// Run works until ctx ends, finishes what is being committed, and returns nil.
-// It returns an error only where it cannot begin. It is called once.
+// Run works until ctx ends, waits for the commits in flight, and returns nil. It returns an
+// error only when it cannot read its positions. It is called once.
 func (e *Engine) Run(ctx context.Context) error {
 	defer close(e.stopped)
 	positions, err := e.db.Checkpoints()
@@ -138,10 +138,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the sagas' own positions: %w", err)
 	}
-	e.status.restore(positions)
+	e.status.setPositions(positions)
 	g, ctx := errgroup.WithContext(ctx)
 	v := newLoop(e, positions)
-	v.found(behind)
+	v.addLaggards(behind)
 	g.Go(func() error { return v.endPoller.run(ctx) })
 	for range maxReaders {
 		g.Go(func() error { return reader{e}.run(ctx) })
@@ -150,7 +150,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// post hands a message to the loop.
+// post sends a message to the loop, which calls act.
 func (e *Engine) post(ctx context.Context, act func(*loop)) error {
 	select {
 	case e.inbox <- act:
@@ -162,7 +162,7 @@ func (e *Engine) post(ctx context.Context, act func(*loop)) error {
 	}
 }
 
-// ask hands a message to the loop and waits until it reports.
+// ask sends a message to the loop and waits for its report.
 func (e *Engine) ask(ctx context.Context, act func(*loop, report)) error {
 	done := make(report, 1)
 	if err := e.post(ctx, func(v *loop) { act(v, done) }); err != nil {
@@ -178,11 +178,11 @@ func (e *Engine) ask(ctx context.Context, act func(*loop, report)) error {
 	}
 }
 
-// report takes one answer to a caller; it has room for it, so that giving it
+// report carries one answer of the loop to a caller. Its capacity is one, so that the loop
 // never blocks.
 type report chan error
 
-// orStopped is the answer that came before the engine stopped, if there is one.
+// orStopped returns the answer that came before the engine stopped, else ErrStopped.
 func (r report) orStopped() error {
 	select {
 	case err := <-r:
@@ -192,33 +192,57 @@ func (r report) orStopped() error {
 	}
 }
 
-// Swap takes another set into use between two batches and returns once it is. Behind are
-// the positions, in the store already, of sagas in it that begin behind the streams.
+// Swap replaces the sagas between two batches, and returns once it has. Behind are the
+// positions of new sagas that begin behind the streams. The store must have them already.
 func (e *Engine) Swap(ctx context.Context, sagas Sagas, behind ...store.SagaPosition) error {
 	return e.ask(ctx, func(v *loop, done report) {
 		v.sagas = sagas
-		v.found(behind)
+		v.addLaggards(behind)
 		v.rejudge()
 		done <- nil
 	})
 }
 
-// Ping returns once the loop has taken notice: that it is not stuck. It
-// does not wait for what the loop waits for.
+// Ping returns once the loop has answered, which proves that it is not stuck. It does not
+// wait for batches or commits.
 func (e *Engine) Ping(ctx context.Context) error {
 	return e.ask(ctx, func(_ *loop, done report) { done <- nil })
 }
 
-// Drain takes no more events, finishes those that were taken in, and returns when
-// all of it is committed. What is due is refused from then on. A second call
-// waits likewise.
+// Drain stops the intake and returns when every input that was read is committed. From then
+// on due rows are refused with ErrDraining. A second call waits likewise.
 func (e *Engine) Drain(ctx context.Context) error {
 	e.halting.Do(func() { close(e.halt) })
 	return e.ask(ctx, func(v *loop, done report) { v.drain(done) })
 }
 
-// Healthy is nil while commits succeed, else why the last one did not.
+// Healthy is nil while commits succeed, else the error of the last one.
 func (e *Engine) Healthy() error { return e.status.health() }
 
-// Info says where the engine stands.
+// Info describes the engine's positions and state.
 func (e *Engine) Info() Info { return e.status.info() }
+
+// records is what the engine needs of the store, with the store's promises. Tests inject
+// failures and delays with it.
+type records interface {
+	submitter() submitter
+	Outboxed(kinds ...edda.WorkKind) int
+	Owners(least int, kinds ...edda.WorkKind) []store.Owner
+	View() (*store.View, error)
+	Waiting(commandID string) (edda.Work, bool)
+	Checkpoints() ([]edda.Checkpoint, error)
+	Positions() ([]store.SagaPosition, error)
+	DeadLetter(id string) (edda.DeadLetter, bool, error)
+	Parked(tenant string) int
+}
+
+// submitter submits changes, each of which builds on those before it. Once one has failed,
+// all later ones fail.
+type submitter interface {
+	SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error
+}
+
+// stored makes records of a store.
+type stored struct{ *store.DB }
+
+func (s stored) submitter() submitter { return s.Pipeline() }

@@ -38,7 +38,7 @@ func TestEventsOfAKeyAreAppliedInOrder(t *testing.T) {
 	})
 }
 
-func TestABatchIsOneChangeSet(t *testing.T) {
+func TestBatchIsOneChangeSet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.change(func() { w.streams.held = true })
 		for i := range 300 {
@@ -55,15 +55,15 @@ func TestABatchIsOneChangeSet(t *testing.T) {
 	})
 }
 
-// A cell that is evaluated and not yet durable must be found, although the
-// snapshot was opened before its commit and used after it.
-func TestACommitDuringAnEvaluationLosesNoUpdate(t *testing.T) {
+// TestCommitDuringAnEvaluationLosesNoUpdate: a lane must find an in-flight cell even if the
+// cell's commit ends after the lane opened its snapshot.
+func TestCommitDuringAnEvaluationLosesNoUpdate(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{Lanes: 1})
 		w.gate.set(true, nil)
 		w.streams.publish("A", event("e1", "add", "k"))
 		settle()
-		w.gate.onView = func() { // the snapshot is open: now the commit ends
+		w.gate.onView = func() { // ends the commit while the snapshot is open
 			w.gate.set(false, nil)
 			time.Sleep(time.Second)
 		}
@@ -78,7 +78,7 @@ func TestACommitDuringAnEvaluationLosesNoUpdate(t *testing.T) {
 	})
 }
 
-func TestTheNextBatchIsEvaluatedWhileTheLastCommits(t *testing.T) {
+func TestNextBatchIsEvaluatedWhileTheLastCommits(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.gate.set(true, nil)
 		before := w.gate.count()
@@ -99,7 +99,7 @@ func TestTheNextBatchIsEvaluatedWhileTheLastCommits(t *testing.T) {
 	})
 }
 
-func TestAnEventThatComesAgainIsDropped(t *testing.T) {
+func TestRedeliveredEventIsDropped(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		w.streams.publish("B", event("e2", "add", "k"))
@@ -117,7 +117,7 @@ func TestAnEventThatComesAgainIsDropped(t *testing.T) {
 	})
 }
 
-func TestARestartGoesOnFromTheCheckpoint(t *testing.T) {
+func TestRestartResumesFromTheCheckpoint(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		settle()
@@ -131,7 +131,7 @@ func TestARestartGoesOnFromTheCheckpoint(t *testing.T) {
 	})
 }
 
-func TestAnEventGoesToAllItsSagasInOneChangeSet(t *testing.T) {
+func TestEventOfSeveralSagasIsOneChangeSet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "both", "k"))
 		settle()
@@ -145,7 +145,7 @@ func TestAnEventGoesToAllItsSagasInOneChangeSet(t *testing.T) {
 	})
 }
 
-func TestAnEventLargerThanAChangeSetIsNotSplit(t *testing.T) {
+func TestEventLargerThanAChangeSetIsNotSplit(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ev := event("large", "both", "k")
 		ev.Payload = []byte(`"` + strings.Repeat("x", store.MaxChange*2/3) + `"`)
@@ -160,9 +160,9 @@ func TestAnEventLargerThanAChangeSetIsNotSplit(t *testing.T) {
 	})
 }
 
-// What no saga is for comes between the steps of those that are under way, such as the fact
-// that one of them ended: it must not cost a commit that the next step waits behind.
-func TestAPositionIsMovedWithWhatComesNext(t *testing.T) {
+// TestPositionMovesWithTheNextCommit: an ignored event, such as a fact of a saga, must not cost a
+// commit of its own. The next input would wait for that.
+func TestPositionMovesWithTheNextCommit(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		before := w.db.Written().Syncs
@@ -185,7 +185,7 @@ func TestAPositionIsMovedWithWhatComesNext(t *testing.T) {
 	})
 }
 
-func TestPositionsThatWaitTakeNoPlaceInThePipeline(t *testing.T) {
+func TestDeferredPositionsTakeNoPlaceInThePipeline(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		w.gate.set(true, nil)
@@ -198,14 +198,14 @@ func TestPositionsThatWaitTakeNoPlaceInThePipeline(t *testing.T) {
 		w.streams.publish("A", event("e", "add", "k"))
 		synctest.Wait()
 		if n := w.gate.count() - before; n != 1 {
-			t.Errorf("%d change sets of an event behind them", n)
+			t.Errorf("%d change sets for the event behind them", n)
 		}
 		for i := range 3 * pipelineDepth {
 			w.streams.publish("A", event(fmt.Sprint("m", i), "drop", "k"))
 			synctest.Wait()
 		}
 		if n := w.gate.count() - first; n != pipelineDepth+1 {
-			t.Errorf("%d change sets are under way", n)
+			t.Errorf("%d change sets in flight", n)
 		}
 		w.gate.set(false, nil)
 		settle()
@@ -226,7 +226,7 @@ func TestIgnoredEventsMoveThePosition(t *testing.T) {
 	})
 }
 
-func TestASwapTakesEffectBetweenBatches(t *testing.T) {
+func TestSwapTakesEffectBetweenBatches(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		settle()
@@ -242,7 +242,7 @@ func TestASwapTakesEffectBetweenBatches(t *testing.T) {
 	})
 }
 
-func TestAPingIsAnsweredWhileCommitsHang(t *testing.T) {
+func TestPingIsAnsweredWhileCommitsHang(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.gate.set(true, nil)
 		for i := range 5 {
@@ -256,7 +256,7 @@ func TestAPingIsAnsweredWhileCommitsHang(t *testing.T) {
 	})
 }
 
-func TestADrainFinishesWhatWasTakenIn(t *testing.T) {
+func TestDrainCommitsEverythingRead(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.gate.set(true, nil)
 		for i := range 5 {
@@ -288,7 +288,7 @@ func TestADrainFinishesWhatWasTakenIn(t *testing.T) {
 	})
 }
 
-func TestCallsAfterTheEndSaySo(t *testing.T) {
+func TestCallsAfterRunReturnErrStopped(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
 		ctx := context.Background()
@@ -306,20 +306,20 @@ func TestCallsAfterTheEndSaySo(t *testing.T) {
 	})
 }
 
-// TestASilentSourceIsAskedAllTheSame: that of a restored store waits for what it gave to be
-// durable.
-func TestASilentSourceIsAskedAllTheSame(t *testing.T) {
+// TestSourceIsPolledWithoutItsSignal, because the source of a restored store waits until the
+// events it gave are durable.
+func TestSourceIsPolledWithoutItsSignal(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		before := w.streams.taken()
-		time.Sleep(10*lookEvery + lookEvery/2)
+		time.Sleep(10*tickEvery + tickEvery/2)
 		if n := w.streams.taken() - before; n != 10 {
-			t.Errorf("it was asked %d times", n)
+			t.Errorf("%d calls of Take, want 10", n)
 		}
 	})
 }
 
-func TestPositionsMovePastWhatIsNotForTheSagas(t *testing.T) {
+func TestPositionsMovePastMessagesOfOthers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		if got := w.position("B"); got.Seq != 0 || !got.Created.Equal(w.streams.created) {
@@ -343,7 +343,7 @@ func TestPositionsMovePastWhatIsNotForTheSagas(t *testing.T) {
 	})
 }
 
-func TestInfoTellsPositionsAndLag(t *testing.T) {
+func TestInfoHasPositionsAndLag(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		settle()

@@ -13,8 +13,8 @@ import (
 	"edda/store"
 )
 
-// exchanged replaces the log of an instance, and says what it was given.
-func exchanged(t *testing.T, w *world, correlation, log string) (seen string, err error) {
+// exchangeLog replaces the log of an instance, and returns the state that it was given.
+func exchangeLog(t *testing.T, w *world, correlation, log string) (seen string, err error) {
 	t.Helper()
 	err = w.engine.Exchange(context.Background(), key(correlation), func(cell edda.Cell) (edda.Cell, []edda.Transition) {
 		seen = ""
@@ -29,13 +29,13 @@ func exchanged(t *testing.T, w *world, correlation, log string) (seen string, er
 	return seen, err
 }
 
-func TestAnExchangeComesBetweenTheEventsOfItsKey(t *testing.T) {
+func TestExchangeIsOrderedWithTheEventsOfItsKey(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		settle()
-		seen, err := exchanged(t, w, "k", "other")
+		seen, err := exchangeLog(t, w, "k", "other")
 		if err != nil || !strings.Contains(seen, "e1") {
-			t.Fatalf("it was given %s: %v", seen, err)
+			t.Fatalf("change got %s: %v", seen, err)
 		}
 		w.streams.publish("A", event("e2", "add", "k"))
 		settle()
@@ -46,8 +46,8 @@ func TestAnExchangeComesBetweenTheEventsOfItsKey(t *testing.T) {
 	})
 }
 
-// The cell is that of the commits under way, not that of the disk.
-func TestAnExchangeSeesWhatIsNotYetDurable(t *testing.T) {
+// TestExchangeSeesInFlightCells, and not those of the store.
+func TestExchangeSeesInFlightCells(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.gate.set(true, nil)
 		w.streams.publish("A", event("e1", "add", "k"))
@@ -58,12 +58,12 @@ func TestAnExchangeSeesWhatIsNotYetDurable(t *testing.T) {
 		}
 		done := make(chan answer, 1)
 		go func() {
-			seen, err := exchanged(t, w, "k", "other")
+			seen, err := exchangeLog(t, w, "k", "other")
 			done <- answer{seen, err}
 		}()
 		settle()
 		if len(done) != 0 {
-			t.Fatal("it was reported before it was durable")
+			t.Fatal("Exchange returned before it was durable")
 		}
 		w.gate.set(false, nil)
 		if a := <-done; a.err != nil || !strings.Contains(a.seen, "e1") {
@@ -73,19 +73,19 @@ func TestAnExchangeSeesWhatIsNotYetDurable(t *testing.T) {
 	})
 }
 
-func TestAnExchangeIsDoneAgainWhenItsCommitFails(t *testing.T) {
+func TestExchangeIsRepeatedAfterAFailedCommit(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		settle()
 		w.gate.failNext(errDiskFull)
-		if seen, err := exchanged(t, w, "k", "other"); err != nil || !strings.Contains(seen, "e1") {
+		if seen, err := exchangeLog(t, w, "k", "other"); err != nil || !strings.Contains(seen, "e1") {
 			t.Errorf("%s, %v", seen, err)
 		}
 		w.wantLog(key("k"), "other")
 	})
 }
 
-func TestAnExchangeThatCannotBeChangesNothing(t *testing.T) {
+func TestFailedExchangeChangesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		settle()
@@ -98,7 +98,7 @@ func TestAnExchangeThatCannotBeChangesNothing(t *testing.T) {
 		if waited := time.Since(at); err != nil || waited > 0 {
 			t.Errorf("nothing to change: %v, after %v", err, waited)
 		}
-		_, err = exchanged(t, w, strings.Repeat("k", 40_000), "other")
+		_, err = exchangeLog(t, w, strings.Repeat("k", 40_000), "other")
 		if !errors.Is(err, edda.Poison) {
 			t.Errorf("what cannot be written: %v", err)
 		}
@@ -108,19 +108,19 @@ func TestAnExchangeThatCannotBeChangesNothing(t *testing.T) {
 	})
 }
 
-func TestAnExchangeIsRefusedWhileItDrains(t *testing.T) {
+func TestExchangeIsRefusedWhileDraining(t *testing.T) {
 	inWorld(t, func(w *world) {
 		if err := w.engine.Drain(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := exchanged(t, w, "k", "other"); !errors.Is(err, ErrDraining) {
+		if _, err := exchangeLog(t, w, "k", "other"); !errors.Is(err, ErrDraining) {
 			t.Errorf("%v", err)
 		}
 	})
 }
 
-// A replay meets the same panics as live processing did, and must make the same of them.
-func TestApplyMakesOfAPanicWhatTheEngineMakes(t *testing.T) {
+// TestApplyHandlesAPanicAsTheEngineDoes, because a replay meets the same panics.
+func TestApplyHandlesAPanicAsTheEngineDoes(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		w.streams.publish("A", event("e2", "panic", "k"))
@@ -145,7 +145,7 @@ func TestApplyMakesOfAPanicWhatTheEngineMakes(t *testing.T) {
 		got, _ := store.CellBytes(cell)
 		stored, _ := store.CellBytes(want)
 		if string(got) != string(stored) {
-			t.Errorf("applied again it is\n%s\nand was\n%s", got, stored)
+			t.Errorf("Apply makes\n%s\nand the engine made\n%s", got, stored)
 		}
 	})
 }

@@ -8,8 +8,7 @@ import (
 	"edda/store"
 )
 
-// ApplyPast applies an event of the past to a cell, as the engine does with what its
-// source gives.
+// ApplyPast applies an event of the past to a cell, as the engine does.
 func ApplyPast(s Sagas, cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	l := lane{batch: &batch{sagas: s}}
 	return l.decide(cell, t, arrival(ev, Fetched{Past: true}))
@@ -32,13 +31,13 @@ func cut(items []*item, created map[string]time.Time, n uint64) []*set {
 	return c.cut(items)
 }
 
-// items are those that end in the set.
+// items returns the items that end in the set.
 func (s *set) items() (all []*item) {
 	s.ended(func(it *item) { all = append(all, it) })
 	return all
 }
 
-// changed are the transitions of the set.
+// changed returns the transitions of the set.
 func (s *set) changed() (all []edda.Transition) {
 	for _, t := range s.transitions() {
 		all = append(all, *t)
@@ -46,7 +45,7 @@ func (s *set) changed() (all []edda.Transition) {
 	return all
 }
 
-// NewFakeSource is the source of the engine's own tests, and what stores in it.
+// NewFakeSource returns the source of the engine's own tests, and a function that stores in it.
 func NewFakeSource() (Source, func(ev edda.Event) edda.Checkpoint) {
 	s := newStreams("A", "B")
 	return s, func(ev edda.Event) edda.Checkpoint {

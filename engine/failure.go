@@ -11,74 +11,90 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 const (
-	// A store that fails is tried again after these.
+	// The pauses after failures of the store grow from commitBackoff to commitBackoffMax.
 	commitBackoff    = 50 * time.Millisecond
 	commitBackoffMax = 5 * time.Second
 )
 
-// notCommitted takes a set that was not committed.
-func (v *loop) notCommitted(r answer) {
-	v.lost = append(v.lost, r.set)
-	v.notes = append(v.notes, r.set.notes...)
-	v.failing = true
+// recovery is the state of a failure of the store, or of sets that it refused.
+type recovery struct {
+	err       error  // of the store; nil again after the first commit that succeeds
+	lost      []*set // not committed, to be evaluated again
+	unwinding bool   // until nothing is in flight, before the loop starts over
+	pausing   bool   // until the alarm, before the next attempt
+	backoff   backoff.Exponential
+	alarm     *time.Timer
+}
+
+func newRecovery() recovery {
+	r := recovery{backoff: backoff.Exponential{First: commitBackoff, Most: commitBackoffMax}, alarm: time.NewTimer(0)}
+	r.alarm.Stop()
+	return r
+}
+
+// recovering tells whether evaluation is suspended by a failure.
+func (v *loop) recovering() bool { return v.recovery.unwinding || v.recovery.pausing }
+
+// notCommitted takes the answer to a set that was not committed.
+func (v *loop) notCommitted(a answer) {
+	v.recovery.lost = append(v.recovery.lost, a.set)
+	v.catchUp.audits = append(v.catchUp.audits, a.set.audits...)
+	v.recovery.unwinding = true
 	switch {
-	case r.behind: // its failure is that of the one before
-	case errors.Is(r.err, edda.Poison):
-		r.set.suspect(r.err)
+	case a.behind: // the set before it has reported the failure
+	case errors.Is(a.err, edda.Poison):
+		a.set.suspect(a.err)
 	default:
-		v.fail(fmt.Errorf("commit: %w", r.err))
+		v.fail(fmt.Errorf("commit: %w", a.err))
 	}
 }
 
 // fail notes a failure of the store.
 func (v *loop) fail(err error) {
-	if v.failure == nil {
+	if v.recovery.err == nil {
 		v.log.Error("the store fails: intake stops until it works again", zap.Error(err))
 		v.metrics.pause(PausedStore, true)
 	}
-	v.failure, v.failing = err, true
-	v.status.failed(err)
+	v.recovery.err, v.recovery.unwinding = err, true
+	v.status.setFailure(err)
 }
 
-// beginAnew follows a failure, once nothing is in flight any more: everything
-// that was lost goes back to where it came from, to be evaluated again on top
-// of what is durable, after a pause. The events stay in memory, because the
-// source gives each only once.
-func (v *loop) beginAnew() {
-	if !v.failing || len(v.inFlight) > 0 {
+// startOver follows a failure once nothing is in flight. It resets the loop to the durable
+// state and puts the items of the lost sets back, to be evaluated again after a pause. It keeps
+// their events in memory, because the source gives each only once.
+func (v *loop) startOver() {
+	r := &v.recovery
+	if !r.unwinding || len(v.inFlight.sets) > 0 {
 		return
 	}
-	clear(v.overlay)
+	clear(v.inFlight.overlay)
 	v.cache.clear()
-	v.applied = maps.Clone(v.durable)
-	v.watermark = watermark{} // what had been applied up to it may be lost
-	v.fallBack()
-	v.recall()
-	v.line, v.refused = nil, nil
-	v.failing = false
-	if v.failure != nil {
-		v.pausing = true
-		v.alarm.Reset(v.backoff.Next())
+	v.positions.applied = maps.Clone(v.positions.durable)
+	v.watermark = watermark{asked: v.watermark.asked} // inputs applied up to it may be lost
+	v.resetLaggards()
+	slices.SortFunc(r.lost, func(a, b *set) int { return cmp.Compare(a.n, b.n) })
+	var items []*item
+	for _, s := range r.lost {
+		s.ended(func(it *item) { items = append(items, it) })
+	}
+	r.lost = nil
+	v.putBack(items)
+	v.inFlight.submitter, v.inFlight.refused = nil, nil
+	r.unwinding = false
+	if r.err != nil {
+		r.pausing = true
+		r.alarm.Reset(r.backoff.Next())
 	}
 	v.advance()
 }
 
-// recall puts the items of the lost sets back, in order.
-func (v *loop) recall() {
-	slices.SortFunc(v.lost, func(a, b *set) int { return cmp.Compare(a.n, b.n) })
-	var items []*item
-	for _, s := range v.lost {
-		s.ended(func(it *item) { items = append(items, it) })
-	}
-	v.lost = nil
-	v.putBack(items)
-}
-
-// suspect marks the items of a set that the store can never write, to be tried
-// alone. One that was alone is found. Nothing stops for it: the disk is well.
+// suspect marks the items of a set that the store refuses to write, so that each is tried in
+// a batch of its own. An item that was alone is the poison. Intake does not stop, because
+// the store works.
 func (s *set) suspect(err error) {
 	for i := range s.units {
 		if it := s.units[i].it; it.alone {
@@ -90,43 +106,43 @@ func (s *set) suspect(err error) {
 	}
 }
 
-// putBack puts items where they were taken from.
+// putBack returns items to the front of the queues that they were taken from.
 func (v *loop) putBack(items []*item) {
 	var events []*item
 	past := map[*laggard][]*item{}
 	for _, it := range items {
 		if it.handed != nil && it.spoiled != nil {
-			v.answer(it, it.spoiled) // the stream's way makes a dead letter of it
+			v.answerHanded(it, it.spoiled) // its echo in the stream becomes the dead letter
 			continue
 		}
 		it.forget()
 		if it.due != nil {
-			v.addDue(it)
+			v.queue.addDue(it)
 			continue
 		}
 		if l := it.lag; l != nil {
-			l.given[it.event.Stream] = max(l.given[it.event.Stream], it.event.Seq)
+			l.read[it.event.Stream] = max(l.read[it.event.Stream], it.event.Seq)
 			past[l] = append(past[l], it)
 			continue
 		}
 		events = append(events, it)
-		v.bytes += len(it.event.Payload)
+		v.queue.bytes += len(it.event.Payload)
 	}
 	for l, items := range past {
 		l.queue = append(items, l.queue...)
 	}
-	v.events = append(events, v.events...)
-	v.barrier.free += len(events) // they were evaluated before what waits came to it
+	v.queue.events = append(events, v.queue.events...)
+	v.barrier.passing += len(events) // they had passed the barrier
 }
 
-// recovered follows a commit: if the store had failed, it works again.
+// recovered follows a commit. After a failure it means that the store works again.
 func (v *loop) recovered() {
-	if v.failure == nil || v.halted() {
+	if v.recovery.err == nil || v.recovering() {
 		return
 	}
 	v.log.Info("the store works again")
 	v.metrics.pause(PausedStore, false)
-	v.failure = nil
-	v.status.failed(nil)
-	v.backoff.Reset()
+	v.recovery.err = nil
+	v.status.setFailure(nil)
+	v.recovery.backoff.Reset()
 }

@@ -12,13 +12,13 @@ import (
 
 var errDiskFull = edda.Classify(edda.Temporary, "no space left on device")
 
-func TestAFullDiskLosesNothing(t *testing.T) {
+func TestFullDiskLosesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e0", "add", "k"))
 		settle()
 		position := w.position("A").Seq
 		w.gate.set(true, nil)
-		for i := 1; i <= 4; i++ { // two of them evaluated on top of each other
+		for i := 1; i <= 4; i++ { // two of them are in flight
 			w.streams.publish("A", event(fmt.Sprintf("e%d", i), "add", "k"))
 			settle()
 		}
@@ -55,9 +55,9 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	})
 }
 
-// A second batch was evaluated on top of the first: when the first fails, it
-// must not be committed although the disk works again by then.
-func TestWhatWasBuiltOnAFailureIsNotCommitted(t *testing.T) {
+// TestSetsBehindAFailedOneAreNotCommitted: a batch was evaluated on top of one whose commit failed.
+// It must not be committed even if the disk works again by then.
+func TestSetsBehindAFailedOneAreNotCommitted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.gate.set(true, nil)
 		w.streams.publish("A", event("e1", "add", "k"))
@@ -78,7 +78,7 @@ func TestWhatWasBuiltOnAFailureIsNotCommitted(t *testing.T) {
 	})
 }
 
-func TestAFailedReadIsTriedAgain(t *testing.T) {
+func TestFailedReadIsRetried(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.gate.setViewError(errDiskFull)
 		w.streams.publish("A", event("e1", "add", "k"))
@@ -98,7 +98,7 @@ func TestAFailedReadIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestWhatTheStoreCanNeverWriteIsSetAside(t *testing.T) {
+func TestInputThatTheStoreRefusesBecomesADeadLetter(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.change(func() { w.streams.held = true })
 		for i := range 5 {
@@ -124,7 +124,7 @@ func TestWhatTheStoreCanNeverWriteIsSetAside(t *testing.T) {
 	})
 }
 
-func TestAPanicIsADeadLetterThatHoldsItsKey(t *testing.T) {
+func TestPanicIsADeadLetterThatHoldsItsKey(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		w.streams.publish("A", event("bad", "panic", "k"))
@@ -142,7 +142,7 @@ func TestAPanicIsADeadLetterThatHoldsItsKey(t *testing.T) {
 	})
 }
 
-func TestAPanicInRoutingIsADeadLetter(t *testing.T) {
+func TestPanicInRoutingIsADeadLetter(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("bad", "lost", "k"))
 		w.streams.publish("A", event("e1", "add", "k"))
@@ -154,7 +154,7 @@ func TestAPanicInRoutingIsADeadLetter(t *testing.T) {
 	})
 }
 
-func TestAPanicOfATimerGivesItsRowUp(t *testing.T) {
+func TestPanicOfATimerRemovesItsRow(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "wakepanic", "k"))
 		settle()

@@ -14,10 +14,10 @@ import (
 	"edda/store"
 )
 
-// counter is a small saga: it writes the id of every event into its state.
-// Types: add, both (two sagas), arm (a timer after the payload's duration),
-// big (a state of the payload's size), done (it ends), panic, lost (routing panics), wakepanic,
-// drop (no saga wants it), nokey.
+// counter is a small saga that appends the id of every event to a log in its state. Types of
+// events: add, both (two sagas), arm (a timer after the payload's duration), big (a state of the
+// payload's size), done (the instance ends), panic, lost (routing panics), wakepanic (a timer that
+// panics), drop (no saga reacts), nokey.
 type counter struct{ name string }
 
 type tally struct {
@@ -99,7 +99,7 @@ func text(raw json.RawMessage) (s string) {
 	return s
 }
 
-// write adds the event's id to the log in a copy of the instance.
+// write appends the event's id to the log, in a copy of the instance.
 func (c counter) write(cell edda.Cell, ev edda.Event, more func(*edda.Instance, *edda.Transition)) (edda.Cell, []edda.Transition) {
 	in := edda.Instance{Key: cell.Key, Version: 1, Status: edda.StatusRunning, Started: ev.Time}
 	if cell.Instance != nil {
@@ -130,7 +130,7 @@ func (c counter) arm(in *edda.Instance, t *edda.Transition, timer edda.Timer) {
 	}
 }
 
-// Wake fires what is due, each in a transition of its own.
+// Wake fires the due timers, each in a transition of its own.
 func (c counter) Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition) {
 	if cell.Instance == nil || cell.Instance.Armed != row {
 		return cell, nil
@@ -168,16 +168,16 @@ type streams struct {
 	created time.Time
 	last    map[string]edda.Checkpoint
 	waiting []edda.Event
-	stored  []edda.Event // all that there ever was
-	held    bool         // Fetch gives nothing
-	paused  bool         // Fetch gives nothing of stream A
-	past    bool         // what Fetch gives is of the past
-	gone    bool         // Ends says that nothing is needed
+	stored  []edda.Event // everything ever published
+	held    bool         // Take gives nothing
+	paused  bool         // Take gives nothing of stream A
+	past    bool         // Take gives past events
+	gone    bool         // Ends needs nothing
 	mute    bool         // Ends fails
 	down    error
 	fetched int
 	takes   int
-	surveys int
+	polls   int
 	answers time.Duration // how long Ends takes; set before the engine starts
 	wake    chan struct{}
 }
@@ -204,7 +204,7 @@ func (s *streams) change(do func()) {
 	s.signal()
 }
 
-// publish stores an event and gives its sequence.
+// publish stores an event and returns its sequence.
 func (s *streams) publish(stream string, ev edda.Event) (seq uint64) {
 	s.change(func() {
 		at := s.last[stream]
@@ -271,10 +271,10 @@ func (s *streams) take(most int) []edda.Event {
 func (s *streams) Hold(yes bool) { s.change(func() { s.paused = yes }) }
 
 func (s *streams) Ends(context.Context) ([]End, error) {
-	time.Sleep(s.answers) // before it locks: who waits for a lock stops the bubble's clock
+	time.Sleep(s.answers) // not under the lock: waiting for a mutex stops the bubble's clock
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.surveys++
+	s.polls++
 	if s.down != nil {
 		return nil, s.down
 	}
@@ -298,20 +298,20 @@ func (s *streams) taken() int {
 	return s.takes
 }
 
-func (s *streams) surveyed() int {
+func (s *streams) polled() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.surveys
+	return s.polls
 }
 
-// gate stands between the engine and the store: it can hold commits back, fail
-// them, and see what happens when.
+// gate stands between the engine and the store. It holds commits back, fails them, and records
+// them.
 type gate struct {
 	records
 	mu        sync.Mutex
 	shut      bool
 	failing   error
-	once      bool // failing is for one change
+	once      bool // failing applies to one change
 	delay     time.Duration
 	submitted []store.Change
 	onView    func()
@@ -395,7 +395,7 @@ func (g *gate) count() int {
 	return len(g.submitted)
 }
 
-// sizes are the numbers of transitions and results in the changes that have any.
+// sizes returns the number of transitions and results of each change that has any.
 func (g *gate) sizes() (n []int) {
 	for _, c := range g.sent(0) {
 		if len(c.Encoded) > 0 {
@@ -405,24 +405,24 @@ func (g *gate) sizes() (n []int) {
 	return n
 }
 
-// sent is what was submitted after the first n changes.
+// sent returns the changes submitted after the first n.
 func (g *gate) sent(n int) []store.Change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.submitted[n:])
 }
 
-func (g *gate) line() submitter { return &gateLine{gate: g, real: g.records.line()} }
+func (g *gate) submitter() submitter { return &gatedSubmitter{gate: g, real: g.records.submitter()} }
 
-type gateLine struct {
+type gatedSubmitter struct {
 	gate   *gate
 	real   submitter
 	broken error
 }
 
-// SubmitWithin passes the change on at once while nothing stands in its way, so that
-// what the store refuses is refused here.
-func (l *gateLine) SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error {
+// SubmitWithin submits the change at once if the gate is open and nothing is queued, so that it
+// returns the store's refusal.
+func (l *gatedSubmitter) SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error {
 	g := l.gate
 	g.mu.Lock()
 	kept := c
@@ -439,7 +439,7 @@ func (l *gateLine) SubmitWithin(ctx context.Context, c store.Change, within time
 	return nil
 }
 
-func (l *gateLine) pass(ctx context.Context, c store.Change, within time.Duration, done func(error)) {
+func (l *gatedSubmitter) pass(ctx context.Context, c store.Change, within time.Duration, done func(error)) {
 	g := l.gate
 	defer g.passed()
 	g.mu.Lock()
@@ -461,16 +461,15 @@ func (l *gateLine) pass(ctx context.Context, c store.Change, within time.Duratio
 	}
 }
 
-// broke fails what is behind a change that the store refused: its submitter was not told
-// when it submitted it, and built on it.
-func (l *gateLine) broke(err error) {
+// broke fails the changes behind one that the store refused: they build on it, and the refusal
+// came after they were submitted.
+func (l *gatedSubmitter) broke(err error) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
-	l.broken = edda.Classify(edda.Temporary, "a change before it failed: %v", err) // not its class
+	l.broken = edda.Classify(edda.Temporary, "a change before it failed: %v", err) // without the class of err
 }
 
-// passed makes way for the next change: one that found nothing queued before
-// this one was submitted would overtake it.
+// passed lets the next change pass. Called earlier, it would let that change overtake this one.
 func (g *gate) passed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

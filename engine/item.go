@@ -8,45 +8,44 @@ import (
 	"edda/store"
 )
 
-// item is one input on its way through the engine: an event of a stream, or
-// something that came due.
+// item is one input on its way through the engine: an event or a due input.
 type item struct {
 	event  edda.Event
-	due    *due             // nil for an event of a stream
-	handed *handed          // set for a result that came from within the process
-	echo   *edda.Checkpoint // where the copy of such a result lies; its event is as it was handed in
+	due    *due             // nil for an event
+	handed *handed          // set for a handed-in result
+	echo   *edda.Checkpoint // position of an echo, whose event is as it was handed in
 	past   bool             // everything stored before the event came before it
-	lived  bool             // and the process worked when it was stored
-	// withheld says that a saga which is behind has still to come to the event.
+	lived  bool             // and a process ran when it was stored
+	// withheld says that a laggard has not applied the event yet.
 	withheld bool
-	lag      *laggard // set for an event that was read for a pair that is behind
+	lag      *laggard // set for a catch-up event, which was read for this laggard
 	targets  []saga.Target
-	// about is the event that died, of a verb about a dead letter; for the audit.
+	// about is the event of the dead letter that an operator's command names, for the audit.
 	about *edda.Event
-	// results are what each target changed; each is written by one lane.
+	// results are the transitions of each target, each written by one lane.
 	results [][]edda.Transition
-	one     [1][]edda.Transition // room for them: mostly there is one target
-	// encoded are the rows of the results, in the order of the targets; result those of the
-	// claim and the echo that were handed in.
+	one     [1][]edda.Transition // backs results: usually there is one target
+	// encoded are the rows of the results, in the order of the targets. Result is the row of
+	// a handed-in result's claim and echo.
 	encoded    [][]store.Encoded
 	oneEncoded [1][]store.Encoded
 	result     []store.Encoded
-	// alone is set when what it changed may be what the store cannot write:
-	// it is tried in a batch of its own. Spoiled says that it was that.
+	// alone marks a suspect: the store refused a set with it, so it is tried in a batch of its
+	// own. Spoiled is the store's error if that fails too.
 	alone   bool
 	spoiled error
 }
 
-// due is a row of the due index, the start of a schedule, or an exchange.
+// due is a due input: a row of the due index, the start of a schedule, or an exchange.
 type due struct {
 	time     time.Time
 	row      *store.Due          // set for a row
 	schedule *edda.ScheduleState // set for a start
-	exchange *exchange           // set for a cell that is changed beside the streams
+	exchange *exchange           // set for a call of Exchange
 	handed   *handover
 }
 
-// handover is what one caller of Wake or Start waits for.
+// handover counts the inputs of one call of Wake, Start or Exchange that are not yet durable.
 type handover struct {
 	left int // owned by the loop
 	done report
@@ -58,7 +57,7 @@ func (h *handover) settle() {
 	}
 }
 
-// arrival is an event of a stream.
+// arrival makes an item of an event that a source gave.
 func arrival(ev edda.Event, from Fetched) *item {
 	it := &item{event: ev.Taken(), past: from.Past, lived: from.Lived}
 	if !ev.Stored.IsZero() {
@@ -67,7 +66,7 @@ func arrival(ev edda.Event, from Fetched) *item {
 	return it
 }
 
-// position is where an event of a stream lies in it.
+// position is the event's position in its stream.
 func (it *item) position() edda.Checkpoint {
 	if it.echo != nil {
 		return *it.echo
@@ -83,12 +82,12 @@ func newStart(ev edda.Event, s edda.ScheduleState, h *handover) *item {
 	return &item{event: ev, due: &due{time: ev.Time, schedule: &s, handed: h}}
 }
 
-// isRow tells a due row from what is routed and applied.
+// isRow tells whether the item is a row of the due index, which needs no routing.
 func (it *item) isRow() bool { return it.due != nil && it.due.row != nil }
 
 func (it *item) isExchange() bool { return it.due != nil && it.due.exchange != nil }
 
-// forget clears what an evaluation found, before the next one.
+// forget clears the outcome of an evaluation, before the next one.
 func (it *item) forget() {
 	it.results, it.one, it.encoded, it.oneEncoded, it.result, it.withheld = nil, [1][]edda.Transition{}, nil, [1][]store.Encoded{}, nil, false
 	if !it.isRow() && !it.isExchange() {
@@ -96,7 +95,7 @@ func (it *item) forget() {
 	}
 }
 
-// outcome sums up what became of the item's event.
+// outcome is the outcome of the item's event.
 func (it *item) outcome() EventResult {
 	o := EventResult{Fate: edda.FateIgnored}
 	for i, target := range it.targets {
@@ -109,8 +108,8 @@ func (it *item) outcome() EventResult {
 	return o
 }
 
-// takeAll adds one target's transitions. The outputs of events that this one
-// released are its doing too; their fates are not its own.
+// takeAll adds one target's transitions. The outputs of released events count for this
+// event, their fates do not.
 func (o *EventResult) takeAll(event string, ts []edda.Transition) {
 	for _, t := range ts {
 		if t.Event.ID == event && t.Fate != "" {
@@ -126,7 +125,7 @@ func (o *EventResult) takeAll(event string, ts []edda.Transition) {
 	}
 }
 
-// take keeps the first key that took the event, and its fate.
+// take sets the key and the fate of the first target that took the event.
 func (o *EventResult) take(k edda.Key, fate edda.Fate, dead *edda.DeadLetter) {
 	if o.Fate != edda.FateIgnored {
 		return
@@ -134,7 +133,7 @@ func (o *EventResult) take(k edda.Key, fate edda.Fate, dead *edda.DeadLetter) {
 	o.Key, o.Fate, o.Dead = k, fate, dead
 }
 
-// refuse answers for all of what was handed over.
+// refuse answers the call with ErrDraining.
 func (h *handover) refuse() {
 	if h.left > 0 {
 		h.left = 0

@@ -15,37 +15,34 @@ type job struct {
 	target int
 }
 
-// lane evaluates the jobs of some of the keys, in their order, and encodes what they
-// changed. It reads the overlay and the instance cache, which do not change meanwhile, and
-// opens its snapshot at the first key that is in neither: always after the overlay was settled.
+// lane evaluates the jobs of its keys in order, and encodes what they changed. It reads the
+// overlay and the instance cache, which do not change while lanes run. It opens its snapshot
+// at the first key that is in neither, which is always after the overlay was complete.
 type lane struct {
 	*batch
-	first time.Time // the timer that an event has to wait for; then the batch is evaluated again
-	jobs  []job
-	// cells are as this batch leaves them; only those that changed.
-	cells   map[edda.Key]edda.Cell
+	waitFor time.Time // due time of a timer that an event must wait for; it voids the batch
+	jobs    []job
+	cells   map[edda.Key]edda.Cell // as this batch leaves them; only changed ones
 	view    *store.View
 	encoder *store.Encoder
-	encoded []store.Encoded // of all jobs so far, each of which has a part of it
+	encoded []store.Encoded // rows of all jobs so far
 }
 
 func (l *lane) run() error {
-	defer l.close()
+	defer func() {
+		if l.view != nil {
+			l.view.Close()
+		}
+	}()
 	room := make([]edda.Transition, len(l.jobs)) // most jobs make one transition
 	l.encoded = make([]store.Encoded, 0, 2*len(l.jobs))
 	l.cells = make(map[edda.Key]edda.Cell, len(l.jobs))
 	for i, j := range l.jobs {
-		if err := l.do(j, room[i:i:i+1]); err != nil || !l.first.IsZero() {
+		if err := l.do(j, room[i:i:i+1]); err != nil || !l.waitFor.IsZero() {
 			return err
 		}
 	}
 	return nil
-}
-
-func (l *lane) close() {
-	if l.view != nil {
-		l.view.Close()
-	}
 }
 
 func (l *lane) do(j job, room []edda.Transition) error {
@@ -55,7 +52,7 @@ func (l *lane) do(j job, room []edda.Transition) error {
 	}
 	target := j.it.targets[j.target]
 	if target.Dead != nil {
-		return nil // goes nowhere: no cell to load
+		return nil // a dead letter has no cell
 	}
 	target.Room = room
 	cell, err := l.cell(target.Key)
@@ -74,31 +71,31 @@ func (l *lane) do(j job, room []edda.Transition) error {
 	return nil
 }
 
-// last is the part of the last n rows.
+// last is the slice of the last n rows.
 func (l *lane) last(n int) []store.Encoded {
 	end := len(l.encoded)
 	return l.encoded[end-n : end : end]
 }
 
-// horizonAt is how far time has come for what is due. What came due while the process
-// of a restored store worked was not missed: it fires alone, as it did.
-func (l *lane) horizonAt(due time.Time) time.Time {
-	if due.After(l.lived) {
-		return l.horizon
+// firesUpTo is the time up to which timers fire together with a due row. Timers that came
+// due while the process of a restored store was alive fire one by one, as they did then.
+func (l *lane) firesUpTo(due time.Time) time.Time {
+	if due.After(l.livedUntil) {
+		return l.watermark
 	}
 	return due
 }
 
-// cell is the newest record of the key: of this batch, of those not yet
-// committed, else that of the instance cache or the store's.
+// cell is the newest version of the key's cell: from this batch, the overlay, the instance
+// cache or the store.
 func (l *lane) cell(k edda.Key) (edda.Cell, error) {
 	if c, ok := l.cells[k]; ok {
 		return c, nil
 	}
-	if c, ok := l.over[k]; ok {
+	if c, ok := l.overlay[k]; ok {
 		return c.cell, nil
 	}
-	if c, ok := l.kept.find(k); ok {
+	if c, ok := l.cache.get(k); ok {
 		return c, nil
 	}
 	if l.view == nil {
@@ -111,7 +108,7 @@ func (l *lane) cell(k edda.Key) (edda.Cell, error) {
 	return l.view.Cell(k)
 }
 
-// decide asks the saga. What panics becomes a dead letter.
+// decide asks the saga what the item does to the cell. A panic becomes a dead letter.
 func (l *lane) decide(cell edda.Cell, target saga.Target, it *item) (next edda.Cell, changed []edda.Transition) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -120,15 +117,23 @@ func (l *lane) decide(cell edda.Cell, target saga.Target, it *item) (next edda.C
 	}()
 	switch {
 	case it.isExchange() && it.spoiled != nil:
-		return it.due.exchange.spoilt(it.spoiled)
+		it.due.exchange.failed = it.spoiled
+		return edda.Cell{}, nil
 	case it.isExchange():
 		return it.due.exchange.decide(cell)
 	case it.isRow():
-		return l.sagas.Wake(cell, it.due.time, l.lagging.within(it.due.row.Key, l.horizonAt(it.due.time)))
+		return l.sagas.Wake(cell, it.due.time, l.laggards.within(it.due.row.Key, l.firesUpTo(it.due.time)))
 	case it.past:
 		return l.decidePast(cell, target, it)
 	case it.due == nil:
 		return l.decideLive(cell, target, it)
 	}
 	return l.sagas.Apply(cell, target, it.event)
+}
+
+// Apply applies one event to a cell as the engine does: a panic becomes a dead letter that
+// holds the key.
+func Apply(s Sagas, cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
+	l := lane{batch: &batch{sagas: s}}
+	return l.decide(cell, t, &item{event: ev})
 }

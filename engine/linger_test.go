@@ -6,58 +6,58 @@ import (
 	"time"
 )
 
-func TestABatchWaitsForAsManyAsUsuallyComeTogether(t *testing.T) {
+func TestBatchLingersUpToTheExpectedSize(t *testing.T) {
 	begun := time.Unix(0, 0)
-	soon, late := begun.Add(maxGather/2), begun.Add(maxGather)
+	soon, late := begun.Add(maxLinger/2), begun.Add(maxLinger)
 	for name, c := range map[string]struct {
-		usual, batches, n int
-		now               time.Time
-		want              bool
+		expected, batches, n int
+		now                  time.Time
+		want                 bool
 	}{
-		"fewer than usual":                 {usual: 10, batches: 1, n: 9, now: soon, want: true},
-		"as many as usual":                 {usual: 10, batches: 1, n: 10, now: soon},
-		"as many, where it may grow":       {usual: 10, batches: wholeEvery, n: 10, now: soon, want: true},
-		"fewer, but it has waited":         {usual: 10, batches: 1, n: 9, now: late},
-		"few were under way":               {usual: leastInputs - 1, batches: 1, n: 1, now: soon},
-		"few, where it might grow":         {usual: leastInputs - 1, batches: wholeEvery, n: 1, now: soon},
-		"as many, and it has waited, grow": {usual: 10, batches: wholeEvery, n: 10, now: late},
+		"fewer than expected":         {expected: 10, batches: 1, n: 9, now: soon, want: true},
+		"as many as expected":         {expected: 10, batches: 1, n: 10, now: soon},
+		"as many, probe":              {expected: 10, batches: probeEvery, n: 10, now: soon, want: true},
+		"fewer, linger over":          {expected: 10, batches: 1, n: 9, now: late},
+		"low load":                    {expected: minExpected - 1, batches: 1, n: 1, now: soon},
+		"low load, probe":             {expected: minExpected - 1, batches: probeEvery, n: 1, now: soon},
+		"as many, probe, linger over": {expected: 10, batches: probeEvery, n: 10, now: late},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newLinger()
 			defer k.timer.Stop()
-			k.usual, k.batches, k.begun = c.usual, c.batches, begun
-			if got := k.awaited(c.n, c.now); got != c.want {
-				t.Errorf("waits: %v", got)
+			k.expected, k.batches, k.begun = c.expected, c.batches, begun
+			if got := k.waits(c.n, c.now); got != c.want {
+				t.Errorf("lingers: %v", got)
 			}
 		})
 	}
 }
 
-func TestWhatIsUsualFadesAndGrows(t *testing.T) {
+func TestExpectedSizeDecaysAndGrows(t *testing.T) {
 	c := newLinger()
 	defer c.timer.Stop()
-	c.took(256, time.Time{})
-	if c.usual != 256 {
-		t.Fatalf("usual after a batch of 256: %d", c.usual)
+	c.begin(256, time.Time{})
+	if c.expected != 256 {
+		t.Fatalf("expected after a batch of 256: %d", c.expected)
 	}
 	batches := 0
-	for ; c.usual >= leastInputs; batches++ {
-		c.took(1, time.Time{})
+	for ; c.expected >= minExpected; batches++ {
+		c.begin(1, time.Time{})
 	}
 	if most := 40; batches > most {
-		t.Errorf("lone inputs wait for %d batches, want at most %d", batches, most)
+		t.Errorf("single inputs linger for %d batches, want at most %d", batches, most)
 	}
 	for range 10 {
-		c.took(1, time.Time{})
+		c.begin(1, time.Time{})
 	}
-	if c.usual != 1 {
-		t.Errorf("usual of lone inputs: %d", c.usual)
+	if c.expected != 1 {
+		t.Errorf("expected with single inputs: %d", c.expected)
 	}
 }
 
-// one after the other hands in n results, each a while behind the last; it tells in how
-// many change sets they were committed, and how long the last waited.
-func (w *world) oneAfterTheOther(n int, apart time.Duration) (sets int, waited time.Duration) {
+// handOneByOne hands in n results, apart from each other. It returns in how many change sets they
+// commit, and how long the last one waits.
+func (w *world) handOneByOne(n int, apart time.Duration) (sets int, waited time.Duration) {
 	before := w.gate.count()
 	var last chan error
 	for i := range n {
@@ -71,22 +71,22 @@ func (w *world) oneAfterTheOther(n int, apart time.Duration) (sets int, waited t
 	return w.gate.count() - before, time.Since(at)
 }
 
-func TestWhereManyAreUnderWayTheyAreCommittedTogether(t *testing.T) {
+func TestLingerGroupsInputsUnderLoad(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.together(64)
-		const n, apart = 40, maxGather / 8
-		sets, waited := w.oneAfterTheOther(n, apart)
-		if most := int(n*apart/maxGather) + 2; sets > most {
+		w.handTogether(64)
+		const n, apart = 40, maxLinger / 8
+		sets, waited := w.handOneByOne(n, apart)
+		if most := int(n*apart/maxLinger) + 2; sets > most {
 			t.Errorf("%d results in %v in %d change sets, want at most %d", n, n*apart, sets, most)
 		}
-		if waited > maxGather {
+		if waited > maxLinger {
 			t.Errorf("the last waited %v", waited)
 		}
 	})
 }
 
-// together has n results committed with as few change sets as it takes.
-func (w *world) together(n int) {
+// handTogether makes n results commit in as few change sets as possible.
+func (w *world) handTogether(n int) {
 	w.gate.set(true, nil)
 	for i := range n {
 		w.hand(result(fmt.Sprintf("t%d", i), fmt.Sprintf("t%d", i), "add"))
@@ -96,10 +96,10 @@ func (w *world) together(n int) {
 	settle()
 }
 
-func TestWhereFewAreUnderWayNoneWaitsForOthers(t *testing.T) {
+func TestNoLingerAtLowLoad(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const n = 40
-		sets, waited := w.oneAfterTheOther(n, maxGather/8)
+		sets, waited := w.handOneByOne(n, maxLinger/8)
 		if sets != n || waited > 0 {
 			t.Errorf("%d results in %d change sets, and the last waited %v", n, sets, waited)
 		}

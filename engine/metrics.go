@@ -7,7 +7,7 @@ import (
 	"edda"
 )
 
-// metrics carry few labels: the sagas of the set, the fates, the reasons.
+// metrics are the engine's. Their labels are sagas, fates and reasons.
 type metrics struct {
 	transitions *prometheus.CounterVec
 	events      prometheus.Counter
@@ -15,7 +15,7 @@ type metrics struct {
 	batch       prometheus.Histogram
 	inFlight    prometheus.Gauge
 	late        prometheus.Histogram
-	turns       prometheus.Counter
+	barriers    prometheus.Counter
 	dead        *prometheus.CounterVec
 	waiters     prometheus.Gauge
 	parkedFull  prometheus.Gauge
@@ -24,15 +24,14 @@ type metrics struct {
 	caught      prometheus.Counter
 	behind      *prometheus.GaugeVec
 	behindBy    prometheus.Gauge
-	// named are the sagas that have a label of their own; the loop's alone.
-	named map[string]bool
+	named       map[string]bool // sagas with a label of their own; owned by the loop
 }
 
 const (
-	// maxNamedSagas is how many sagas have a label of their own: a manifest is
-	// written by hand, but what a message says of itself is not.
+	// maxNamedSagas bounds the sagas with a label of their own. Manifests name few sagas, but
+	// a message may name any.
 	maxNamedSagas = 500
-	// otherSagas is the label of all others.
+	// otherSagas is the label of all other sagas.
 	otherSagas = "other"
 )
 
@@ -61,7 +60,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "edda_timers_late_seconds", Help: "From when a timer was due until its transition is durable.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 3600},
 		}),
-		turns: f.NewCounter(prometheus.CounterOpts{
+		barriers: f.NewCounter(prometheus.CounterOpts{
 			Name: "edda_timer_turns_total", Help: "How often events waited for a timer that was due before they were stored.",
 		}),
 		dead: f.NewCounterVec(prometheus.CounterOpts{
@@ -98,8 +97,7 @@ const (
 	stateFailing  = "failing"
 )
 
-// lags shows the sagas that are behind.
-func (m *metrics) lags(all []Behind) {
+func (m *metrics) showBehind(all []Behind) {
 	n, most := map[string]int{stateCatching: 0, statePaused: 0, stateFailing: 0}, uint64(0)
 	for i := range all {
 		n[all[i].state()]++
@@ -134,12 +132,12 @@ func (m *metrics) fate(saga string, fate edda.Fate) {
 	m.transitions.WithLabelValues(saga, string(fate)).Inc()
 }
 
-// became counts a transition. Anybody may send a message to a saga that is not
-// there, so that a name is a label only once a saga of that name has done anything
-// else than turn away what is for nobody. The loop calls it.
-func (m *metrics) became(t *edda.Transition) {
-	nobody := t.Dead != nil && t.Dead.Reason == edda.DeadNoInstance
-	if !nobody && len(m.named) < maxNamedSagas {
+// count counts a transition. Anybody may send a message to a saga that does not exist, so a
+// name is no label while all its messages become dead letters without an instance. Only the
+// loop calls it.
+func (m *metrics) count(t *edda.Transition) {
+	stranger := t.Dead != nil && t.Dead.Reason == edda.DeadNoInstance
+	if !stranger && len(m.named) < maxNamedSagas {
 		m.named[t.Key.Saga] = true
 	}
 	if name := t.Key.Saga; m.named[name] {
@@ -149,7 +147,7 @@ func (m *metrics) became(t *edda.Transition) {
 	m.fate(otherSagas, t.Fate)
 }
 
-// lagCollector shows how far behind the streams the engine is.
+// lagCollector collects how many messages each position is behind the end of its stream.
 type lagCollector struct{ status *status }
 
 func lagDesc() *prometheus.Desc {

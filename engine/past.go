@@ -7,37 +7,36 @@ import (
 	"edda/saga"
 )
 
-// maxPastFired bounds what fires before one event of the past, which is committed with
-// it. What is due even then fires behind the event, as it does where a process is late.
+// maxPastFired bounds the transitions of timers that fire before one past event and commit
+// with it. Timers beyond it fire after the event, as they do in a late process.
 const maxPastFired = 1024
 
-// decidePast applies an event before which everything that was stored before it has
-// been applied: what was due in the cell by then fires first, as it did or would have
-// done. So a store that is behind its streams, because it was restored or its process
-// was down, meets the answers to what a timer did after the timer.
+// decidePast applies an event of the past, before which everything stored earlier is applied.
+// The timers of the cell that were due by then fire first. So a store that was restored, or
+// whose process was down, applies a timer before the results of the timer's commands.
 func (l *lane) decidePast(cell edda.Cell, target saga.Target, it *item) (edda.Cell, []edda.Transition) {
 	before := firedBefore(&it.event)
 	if it.lag == nil {
-		before = l.lagging.within(target.Key, before)
+		before = l.laggards.within(target.Key, before)
 	}
 	cell, fired := l.fire(cell, before, it)
 	cell, applied := l.sagas.Apply(cell, target, it.event)
-	return cell, behind(fired, applied)
+	return cell, concat(fired, applied)
 }
 
-// fire does what is due in a cell at or before then.
-func (l *lane) fire(cell edda.Cell, then time.Time, it *item) (edda.Cell, []edda.Transition) {
+// fire fires the timers of a cell that are due by a time.
+func (l *lane) fire(cell edda.Cell, by time.Time, it *item) (edda.Cell, []edda.Transition) {
 	var fired []edda.Transition
 	for len(fired) < maxPastFired {
-		row, due := dueBy(cell, then)
+		row, due := dueBy(cell, by)
 		if !due {
 			break
 		}
-		horizon := then
-		if it.lived { // each occurrence of a repeating timer fired by itself
-			horizon = row
+		upTo := by
+		if it.lived { // the occurrences of a repeating timer fired one by one
+			upTo = row
 		}
-		next, changed := l.sagas.Wake(cell, row, horizon)
+		next, changed := l.sagas.Wake(cell, row, upTo)
 		cell, fired = next, append(fired, changed...)
 	}
 	return cell, fired
@@ -46,9 +45,9 @@ func (l *lane) fire(cell edda.Cell, then time.Time, it *item) (edda.Cell, []edda
 // MaxSkew bounds how far the clock of the streams' server may be behind ours.
 const MaxSkew = time.Minute
 
-// firedBefore is until when what is due has fired before an event. Of one moment the
-// event comes first; but a result comes after the command that it answers, whatever
-// the server's clock says, and so after what was due when that was sent.
+// firedBefore is the time up to which timers fire before an event: those due earlier than it
+// was stored. A result comes after its command whatever the server's clock says, so timers
+// due by the time of the command fire before the result.
 func firedBefore(ev *edda.Event) time.Time {
 	before := ev.Time.Add(-1)
 	if ev.Kind != edda.KindResult {
@@ -60,8 +59,8 @@ func firedBefore(ev *edda.Event) time.Time {
 	return before
 }
 
-// dueBy is a row of the cell's in the due index that has come by then. A key that is
-// held fires nothing.
+// dueBy returns a row of the cell in the due index that is due by a time. A held key fires
+// nothing.
 func dueBy(cell edda.Cell, by time.Time) (row time.Time, due bool) {
 	if len(cell.Held) > 0 {
 		return row, false

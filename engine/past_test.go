@@ -8,9 +8,9 @@ import (
 	"edda/saga"
 )
 
-// pastWorld is an engine with a timer that came due a minute ago and has not fired,
-// as in a store that was restored; what its streams give is of the past.
-func pastWorld(t *testing.T, test func(w *world, due time.Time)) {
+// withPastTimer runs the test a minute after a timer came due and did not fire, as in a restored
+// store. The events of its streams are of the past.
+func withPastTimer(t *testing.T, test func(w *world, due time.Time)) {
 	t.Helper()
 	inWorld(t, func(w *world) {
 		w.arm("pay", "k", time.Minute)
@@ -22,7 +22,7 @@ func pastWorld(t *testing.T, test func(w *world, due time.Time)) {
 	})
 }
 
-// store stores an event, at a time that may be behind the clock.
+// store stores an event with a time that may be in the past.
 func (s *streams) store(stream string, at time.Time, ev edda.Event) {
 	s.change(func() {
 		last := s.last[stream]
@@ -33,21 +33,21 @@ func (s *streams) store(stream string, at time.Time, ev edda.Event) {
 	})
 }
 
-func TestWhatWasDueComesBeforeAnEventOfThePast(t *testing.T) {
-	pastWorld(t, func(w *world, due time.Time) {
+func TestLateTimerFiresBeforeAPastEvent(t *testing.T) {
+	withPastTimer(t, func(w *world, due time.Time) {
 		w.streams.store("B", due.Add(time.Nanosecond), event("after", "add", "k"))
 		settle()
 		w.wantLog(key("k"), "pay", "timer-pay", "after")
 		if rows := w.due(time.Now()); len(rows) != 0 {
 			t.Errorf("rows left: %v", rows)
 		}
-		w.wake(row("k", due)) // the scheduler had looked before
+		w.wake(row("k", due)) // the scheduler had read the row before
 		w.wantLog(key("k"), "pay", "timer-pay", "after")
 	})
 }
 
-func TestOfOneMomentAnEventOfThePastComesBeforeATimer(t *testing.T) {
-	pastWorld(t, func(w *world, due time.Time) {
+func TestPastEventComesBeforeATimerOfTheSameMoment(t *testing.T) {
+	withPastTimer(t, func(w *world, due time.Time) {
 		w.streams.store("B", due, event("then", "add", "k"))
 		settle()
 		w.wantLog(key("k"), "pay", "then")
@@ -56,11 +56,11 @@ func TestOfOneMomentAnEventOfThePastComesBeforeATimer(t *testing.T) {
 	})
 }
 
-// The server's clock may be behind ours: then the result of what a timer sent was
-// stored before the timer was due.
-func TestAResultOfThePastComesBehindTheTimerThatSentItsCommand(t *testing.T) {
+// TestPastResultComesAfterTheTimerThatSentItsCommand, also if the server's clock is behind ours and
+// the result was stored before the timer was due.
+func TestPastResultComesAfterTheTimerThatSentItsCommand(t *testing.T) {
 	for name, test := range map[string]struct {
-		behind time.Duration // the server's clock, against ours
+		behind time.Duration // of the server's clock
 		fires  bool
 	}{
 		"one moment":            {0, true},
@@ -69,7 +69,7 @@ func TestAResultOfThePastComesBehindTheTimerThatSentItsCommand(t *testing.T) {
 		"an id of no one known": {-1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pastWorld(t, func(w *world, due time.Time) {
+			withPastTimer(t, func(w *world, due time.Time) {
 				id := "no id of ours, but as long as one is"
 				if test.behind >= 0 {
 					id = saga.CommandID(key("k"), 1, "timer-pay", due, "reserve")
@@ -87,10 +87,10 @@ func TestAResultOfThePastComesBehindTheTimerThatSentItsCommand(t *testing.T) {
 	}
 }
 
-// TestTimersOfThePastSurviveAFailedCommit shows that what fired with an event is
-// evaluated again with it.
-func TestTimersOfThePastSurviveAFailedCommit(t *testing.T) {
-	pastWorld(t, func(w *world, due time.Time) {
+// TestTimersFiredWithAPastEventSurviveAFailedCommit expects them to be evaluated again with the
+// event.
+func TestTimersFiredWithAPastEventSurviveAFailedCommit(t *testing.T) {
+	withPastTimer(t, func(w *world, due time.Time) {
 		w.gate.set(true, nil)
 		w.streams.store("B", due.Add(time.Second), event("after", "add", "k"))
 		settle()
@@ -101,13 +101,13 @@ func TestTimersOfThePastSurviveAFailedCommit(t *testing.T) {
 	})
 }
 
-func TestWhatIsDueInACell(t *testing.T) {
+func TestDueRowsOfACell(t *testing.T) {
 	by := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	armed := func(at time.Time) *edda.Instance { return &edda.Instance{Armed: at} }
 	parked := func(at time.Time) []edda.Entry { return []edda.Entry{{Expires: at}} }
 	for name, test := range map[string]struct {
 		cell edda.Cell
-		want time.Time // zero: nothing
+		want time.Time // zero: none
 	}{
 		"nothing":      {cell: edda.Cell{}},
 		"no timer":     {cell: edda.Cell{Instance: armed(time.Time{})}},

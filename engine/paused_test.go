@@ -13,24 +13,24 @@ import (
 	"edda/store"
 )
 
-// inRooms runs the test with an engine of some sagas, which pause where the rooms say so.
-func inRooms(t *testing.T, sagas chorus, test func(w *world, l *library, room *rooms)) {
+// withShares runs the test with sagas that the test puts over their share.
+func withShares(t *testing.T, sagas sagaList, test func(w *world, l *archive, room *fakeShares)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir)
 		defer w.stop()
-		l, room := w.library(), &rooms{}
+		l, room := w.archive(), &fakeShares{}
 		w.sagas = sagas
 		w.start(Options{CatchUp: l.catchUp(), room: room})
 		test(w, l, room)
 	})
 }
 
-// TestASagaWithoutRoomFallsBehindAlone: of one saga and tenant new events wait, all others
-// go on, and it takes in what waits, in its order, once there is room.
-func TestASagaWithoutRoomFallsBehindAlone(t *testing.T) {
-	inRooms(t, chorus{"slow", "quick"}, func(w *world, l *library, room *rooms) {
+// TestSagaOverItsShareFallsBehindAlone expects new events to wait for one saga and tenant only,
+// and to be applied in order once it has room.
+func TestSagaOverItsShareFallsBehindAlone(t *testing.T) {
+	withShares(t, sagaList{"slow", "quick"}, func(w *world, l *archive, room *fakeShares) {
 		of := func(tenant, id string) edda.Event {
 			ev := event(id, "add", "K")
 			ev.Tenant = tenant
@@ -40,148 +40,145 @@ func TestASagaWithoutRoomFallsBehindAlone(t *testing.T) {
 			return joined(w.log(edda.Key{Tenant: tenant, Saga: saga, Correlation: "K"}))
 		}
 		w.streams.publish("A", of("acme", "e1"))
-		look()
+		waitTicks()
 		room.set(SagaTenant{"acme", "slow"})
-		look()
+		waitTicks()
 		for i := range 3 {
 			w.streams.publish([]string{"A", "B"}[i%2], of("acme", fmt.Sprint("w", i)))
 			w.streams.publish("A", of("other", fmt.Sprint("o", i)))
 			time.Sleep(time.Millisecond)
 		}
 		w.streams.publish("B", edda.Event{ID: "told", Kind: edda.KindSignal, Type: "told", Key: edda.Key{Tenant: "acme", Saga: "slow", Correlation: "K"}, Tenant: "acme"})
-		look()
+		waitTicks()
 		for what, want := range map[[2]string]string{{"acme", "slow"}: "e1 told", {"acme", "quick"}: "e1 w0 w1 w2", {"other", "slow"}: "o0 o1 o2", {"other", "quick"}: "o0 o1 o2"} {
 			if got := log(what[0], what[1]); got != want {
-				t.Errorf("%s of %s took in %q, want %q", what[1], what[0], got, want)
+				t.Errorf("%s of %s applied %q, want %q", what[1], what[0], got, want)
 			}
 		}
 		if opened, _ := l.counts(); opened != 0 {
-			t.Errorf("%d readers for a saga that is paused", opened)
+			t.Errorf("%d readers were opened for a paused saga", opened)
 		}
 		info := w.engine.Info().Behind
 		if len(info) != 1 || info[0].Paused != "gateway" || info[0].Tenant != "acme" || info[0].Left == 0 || len(w.behind()) != 2 {
 			t.Errorf("%+v, %d rows", info, len(w.behind()))
 		}
 		if w.metric("edda_intake_paused", "gateway") != 1 || w.metric("edda_sagas_behind", "paused") != 1 || w.metric("edda_intake_pauses_total", "gateway") != 1 {
-			t.Error("the metrics do not say so")
+			t.Error("the metrics show no pause")
 		}
-		w.stop() // it is paused over a restart
+		w.stop() // the pause survives a restart
 		w.rewind()
 		w.start(Options{CatchUp: l.catchUp(), room: room})
-		look()
+		waitTicks()
 		if got := log("acme", "slow"); got != "e1 told" {
-			t.Errorf("took in %q though it has no room", got)
+			t.Errorf("applied %q without room", got)
 		}
 		room.set()
-		look()
-		w.liveAgain()
+		waitTicks()
+		w.waitCaughtUp()
 		if got := log("acme", "slow"); got != "e1 told w0 w1 w2" {
-			t.Errorf("took in %q", got)
+			t.Errorf("applied %q", got)
 		}
 		if w.metric("edda_intake_paused", "gateway") != 0 || w.metric("edda_sagas_behind", "paused") != 0 {
-			t.Error("the metrics say that it is paused")
+			t.Error("the metrics still show a pause")
 		}
 	})
 }
 
-// TestASagaThatHasRoomAgainBeforeAnythingCameIsLiveAtOnce, without reading anything.
-func TestASagaThatHasRoomAgainBeforeAnythingCameIsLiveAtOnce(t *testing.T) {
-	inRooms(t, chorus{"slow"}, func(w *world, l *library, room *rooms) {
+// TestPausedSagaWithoutWithheldEventsRejoinsAtOnce, without a reader.
+func TestPausedSagaWithoutWithheldEventsRejoinsAtOnce(t *testing.T) {
+	withShares(t, sagaList{"slow"}, func(w *world, l *archive, room *fakeShares) {
 		w.arm("pay", "K", time.Minute)
-		look()
+		waitTicks()
 		room.set(SagaTenant{"acme", "slow"})
-		look()
+		waitTicks()
 		time.Sleep(time.Minute)
 		if w.engine.Waits(store.Due{Time: time.Now(), Key: edda.Key{Tenant: "acme", Saga: "slow", Correlation: "K"}}) {
-			t.Error("a timer waits for events that did not come")
+			t.Error("a timer waits although no event is withheld")
 		}
 		room.set()
-		look()
-		w.liveAgain()
+		waitTicks()
+		w.waitCaughtUp()
 		if opened, _ := l.counts(); opened != 0 {
 			t.Errorf("%d readers", opened)
 		}
 	})
 }
 
-// TestWhatIsDueInAPausedSagaFiresUpToTheFirstEventThatWaits.
-func TestWhatIsDueInAPausedSagaFiresUpToTheFirstEventThatWaits(t *testing.T) {
-	inRooms(t, chorus{"counter"}, func(w *world, l *library, room *rooms) {
+func TestTimersOfAPausedSagaFireUpToTheFirstWithheldEvent(t *testing.T) {
+	withShares(t, sagaList{"counter"}, func(w *world, l *archive, room *fakeShares) {
 		w.arm("early", "K", 10*time.Second)
 		w.arm("late", "K", 30*time.Second)
 		settle()
 		room.set(SagaTenant{"acme", "counter"})
-		look()
+		waitTicks()
 		time.Sleep(20 * time.Second)
 		w.streams.publish("A", event("waits", "add", "K"))
 		settle()
 		time.Sleep(40 * time.Second)
-		w.wakes(key("K"))
+		w.wakeDue(key("K"))
 		w.wantLog(key("K"), "early", "late", "timer-early")
 		room.set()
-		look()
-		w.liveAgain()
-		w.wakes(key("K"))
+		waitTicks()
+		w.waitCaughtUp()
+		w.wakeDue(key("K"))
 		w.wantLog(key("K"), "early", "late", "timer-early", "waits", "timer-late")
 	})
 }
 
-// TestNothingIsPausedBeforeARestoredStoreHasTakenInItsPast, and nothing is caught up.
-func TestNothingIsPausedBeforeARestoredStoreHasTakenInItsPast(t *testing.T) {
+func TestNoPauseAndNoCatchUpBeforeARestoredStoreIsLive(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir)
 		defer w.stop()
-		l, room, over := w.library(), &rooms{}, make(chan struct{})
+		l, room, over := w.archive(), &fakeShares{}, make(chan struct{})
 		catchUp := l.catchUp()
 		catchUp.After = over
-		w.sagas = chorus{"old"}
+		w.sagas = sagaList{"old"}
 		w.start(Options{CatchUp: catchUp, room: room})
 		room.set(SagaTenant{"acme", "old"})
 		w.streams.publish("A", event("e", "add", "K"))
-		look()
-		w.begins(chorus{"old", "late"}, "late")
-		look()
+		waitTicks()
+		w.addBehind(sagaList{"old", "late"}, "late")
+		waitTicks()
 		if got, late := w.logOf("old", "K"), w.logOf("late", "K"); len(got) != 1 || len(late) != 0 {
-			t.Errorf("took in %v, and %v is caught up", got, late)
+			t.Errorf("applied %v, and %v in a catch-up", got, late)
 		}
 		close(over)
 		w.streams.publish("A", event("f", "add", "K"))
-		look()
+		waitTicks()
 		room.set()
-		look()
-		w.liveAgain()
+		waitTicks()
+		w.waitCaughtUp()
 		if got := w.logOf("late", "K"); len(got) != 2 {
-			t.Errorf("took in %v", got)
+			t.Errorf("applied %v", got)
 		}
 	})
 }
 
-// TestNoMoreSagasFallBehindThanMayBe.
-func TestNoMoreSagasFallBehindThanMayBe(t *testing.T) {
-	inRooms(t, chorus{"old"}, func(w *world, l *library, room *rooms) {
+func TestLaggardsAreBounded(t *testing.T) {
+	withShares(t, sagaList{"old"}, func(w *world, l *archive, room *fakeShares) {
 		var all []SagaTenant
-		for i := range maxPaused + 50 {
+		for i := range maxLaggards + 50 {
 			all = append(all, SagaTenant{fmt.Sprint("t", i), "old"})
 		}
 		room.set(all...)
-		look()
-		if n := len(w.engine.Info().Behind); n != maxPaused {
-			t.Errorf("%d are behind", n)
+		waitTicks()
+		if n := len(w.engine.Info().Behind); n != maxLaggards {
+			t.Errorf("%d sagas behind", n)
 		}
 		room.set()
-		look()
-		w.liveAgain()
+		waitTicks()
+		w.waitCaughtUp()
 	})
 }
 
-// rooms says who has none.
-type rooms struct {
+// fakeShares reports the sagas that a test puts over their share.
+type fakeShares struct {
 	mu    sync.Mutex // guards pairs
 	pairs map[SagaTenant]string
 }
 
-func (r *rooms) set(pairs ...SagaTenant) {
+func (r *fakeShares) set(pairs ...SagaTenant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pairs = map[SagaTenant]string{}
@@ -190,87 +187,86 @@ func (r *rooms) set(pairs ...SagaTenant) {
 	}
 }
 
-func (r *rooms) full() []string { return nil }
+func (r *fakeShares) full() []string { return nil }
 
-func (r *rooms) crowded() map[SagaTenant]string {
+func (r *fakeShares) overShare() map[SagaTenant]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.pairs)
 }
 
-// TestReadersGoOnToThoseWhoWait: pairs that have all there is, and cannot rejoin before that
-// of all tenants, leave their readers to it.
-func TestReadersGoOnToThoseWhoWait(t *testing.T) {
-	inRooms(t, chorus{"old"}, func(w *world, l *library, room *rooms) {
+// TestReadersAreReassignedToWaitingLaggards: laggards that have read everything, and wait for the
+// laggard of all tenants, leave it their readers.
+func TestReadersAreReassignedToWaitingLaggards(t *testing.T) {
+	withShares(t, sagaList{"old"}, func(w *world, l *archive, room *fakeShares) {
 		for i := range 300 {
 			w.streams.publish("A", event(fmt.Sprint("e", i), "add", "K"))
 		}
 		settle()
 		l.refuse(errors.New("not now"))
-		w.begins(chorus{"old", "late"}, "late")
+		w.addBehind(sagaList{"old", "late"}, "late")
 		room.set(SagaTenant{"acme", "late"}, SagaTenant{"other", "late"}, SagaTenant{"third", "late"})
-		look()
+		waitTicks()
 		room.set()
 		l.refuse(nil)
 		began := time.Now()
-		w.liveAgain()
+		w.waitCaughtUp()
 		if got := w.logOf("late", "K"); len(got) != 300 {
-			t.Errorf("took in %d events", len(got))
+			t.Errorf("applied %d events", len(got))
 		}
-		if took := time.Since(began); took > readerTurn {
+		if took := time.Since(began); took > readerSlice {
 			t.Errorf("it took %v", took)
 		}
 	})
 }
 
-// TestAPairThatIsPausedWhileItIsCaughtUpWithAllOthersGoesOnWhereTheyWere, also where the
-// commit that says so is lost.
-func TestAPairThatIsPausedWhileItIsCaughtUpWithAllOthersGoesOnWhereTheyWere(t *testing.T) {
-	inRooms(t, chorus{"old"}, func(w *world, l *library, room *rooms) {
+// TestPausedTenantResumesAtThePositionOfAllTenants, also when the commit of its own position is
+// lost.
+func TestPausedTenantResumesAtThePositionOfAllTenants(t *testing.T) {
+	withShares(t, sagaList{"old"}, func(w *world, l *archive, room *fakeShares) {
 		for i := range 300 {
 			w.streams.publish("A", event(fmt.Sprint("e", i), "add", "K"))
 		}
 		settle()
 		l.refuse(errors.New("not now"))
-		w.begins(chorus{"old", "late"}, "late")
+		w.addBehind(sagaList{"old", "late"}, "late")
 		w.gate.failNext(errDiskFull)
 		room.set(SagaTenant{"acme", "late"})
-		look()
-		time.Sleep(time.Minute) // the store is tried again
+		waitTicks()
+		time.Sleep(time.Minute) // the commit is retried
 		room.set()
 		l.refuse(nil)
-		look()
-		w.liveAgain()
+		waitTicks()
+		w.waitCaughtUp()
 		if got := w.logOf("late", "K"); len(got) != 300 {
-			t.Errorf("took in %d events", len(got))
+			t.Errorf("applied %d events", len(got))
 		}
 	})
 }
 
-// TestAPairThatHasNoRoomWhileItRejoinsIsPausedOnceItHas.
-func TestAPairThatHasNoRoomWhileItRejoinsIsPausedOnceItHas(t *testing.T) {
-	inRooms(t, chorus{"old"}, func(w *world, l *library, room *rooms) {
+func TestRejoiningLaggardIsPausedAfterItsCommit(t *testing.T) {
+	withShares(t, sagaList{"old"}, func(w *world, l *archive, room *fakeShares) {
 		w.streams.publish("A", event("e", "add", "K"))
-		look()
+		waitTicks()
 		room.set(SagaTenant{"acme", "old"})
-		look()
+		waitTicks()
 		w.gate.set(true, nil)
 		room.set()
-		look() // it rejoins, and that is not durable
+		waitTicks() // it rejoins in an in-flight set
 		room.set(SagaTenant{"acme", "old"})
-		look()
+		waitTicks()
 		w.gate.set(false, nil)
-		look()
+		waitTicks()
 		w.streams.publish("A", event("f", "add", "K"))
-		look()
+		waitTicks()
 		if got := w.logOf("old", "K"); len(got) != 1 || len(w.engine.Info().Behind) != 1 {
-			t.Errorf("took in %v; %+v", got, w.engine.Info().Behind)
+			t.Errorf("applied %v; %+v", got, w.engine.Info().Behind)
 		}
 		room.set()
-		look()
-		w.liveAgain()
+		waitTicks()
+		w.waitCaughtUp()
 		if got := w.logOf("old", "K"); len(got) != 2 {
-			t.Errorf("took in %v", got)
+			t.Errorf("applied %v", got)
 		}
 	})
 }

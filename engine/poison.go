@@ -14,12 +14,11 @@ import (
 	"edda/saga"
 )
 
-// stackMost bounds the stack that a dead letter keeps of a panic: its topmost
-// calls are what tells where.
-const stackMost = 4 << 10
+// maxStack bounds the stack of a panic in a dead letter. Its topmost calls tell where.
+const maxStack = 4 << 10
 
-// poisoned is what a panic makes of an input: a dead letter that holds the key,
-// as an expression that fails would.
+// poisoned turns an input that panicked into a dead letter that holds the key, as a failed
+// expression does.
 func poisoned(cell edda.Cell, k edda.Key, it *item, cause any) (edda.Cell, []edda.Transition) {
 	cell.Key = k
 	if it.isRow() {
@@ -36,15 +35,15 @@ func poisoned(cell edda.Cell, k edda.Key, it *item, cause any) (edda.Cell, []edd
 	return cell, []edda.Transition{t}
 }
 
-// hold puts the event at the head of the key's held queue.
+// hold makes the event the first one held for the key.
 func hold(cell edda.Cell, ev edda.Event, t *edda.Transition) edda.Cell {
 	t.Hold = &edda.Entry{N: 1, Event: ev, DeadLetter: t.Dead.ID}
 	cell.Held = append(slices.Clip(cell.Held), *t.Hold)
 	return changeInstance(cell, t, func(in *edda.Instance) { in.Held = t.Dead.ID })
 }
 
-// poisonedRow gives the due row up, or it would come again for ever. The key's
-// next event arms it anew.
+// poisonedRow removes the due row, which would panic again for ever. The key's next event arms
+// its timers again.
 func poisonedRow(cell edda.Cell, it *item, cause any) (edda.Cell, []edda.Transition) {
 	row := it.due.row
 	ev := edda.Event{
@@ -60,7 +59,7 @@ func poisonedRow(cell edda.Cell, it *item, cause any) (edda.Cell, []edda.Transit
 	return cell, []edda.Transition{t}
 }
 
-// changeInstance changes a copy of the instance, if there is one.
+// changeInstance replaces the instance by a changed copy, if there is one.
 func changeInstance(cell edda.Cell, t *edda.Transition, change func(*edda.Instance)) edda.Cell {
 	if cell.Instance == nil {
 		return cell
@@ -72,7 +71,7 @@ func changeInstance(cell edda.Cell, t *edda.Transition, change func(*edda.Instan
 	return cell
 }
 
-// misrouted is the target of an event whose routing panicked: nowhere.
+// misrouted is the target of an event whose routing panicked: a dead letter.
 func misrouted(ev edda.Event, cause any) []saga.Target {
 	k := edda.Key{Tenant: ev.Tenant}
 	return []saga.Target{{Key: k, Dead: deadLetter(k, ev, cause)}}
@@ -82,22 +81,21 @@ func deadLetter(k edda.Key, ev edda.Event, cause any) *edda.DeadLetter {
 	text := fmt.Sprintf("panic: %v\n%s", cause, debug.Stack())
 	return &edda.DeadLetter{
 		ID: deadID(k, ev), Reason: edda.DeadPoison, Key: k, Event: ev, Time: ev.Time,
-		Error: clip(text, stackMost),
+		Error: clip(text, maxStack),
 	}
 }
 
 const (
-	// idMost bounds the names that a spoilt dead letter keeps: longer ones may
-	// be why it could not be written.
-	idMost = 256
-	// rawMost bounds the payload that it keeps.
-	rawMost = 64 << 10
+	// maxName bounds the names in the dead letter of a spoiled item, because a longer one may be
+	// why the store refuses it.
+	maxName = 256
+	// maxRaw bounds the payload in that dead letter.
+	maxRaw = 64 << 10
 )
 
-// spoilt is the target of an item whose transitions the store can never write,
-// such as a key that is too long: nowhere. The dead letter keeps what is sure
-// to be writable.
-func spoilt(it *item) []saga.Target {
+// spoiledTarget is the target of an item whose transitions the store can never write, for
+// example because its key is too long: a dead letter of values that the store can write.
+func spoiledTarget(it *item) []saga.Target {
 	ev := it.event
 	if it.isRow() {
 		ev.Time, ev.Tenant = it.due.time, it.due.row.Key.Tenant
@@ -106,15 +104,15 @@ func spoilt(it *item) []saga.Target {
 	return []saga.Target{{Key: k, Dead: &edda.DeadLetter{
 		ID: deadID(k, ev), Reason: edda.DeadPoison, Key: k, Time: ev.Time,
 		Event: edda.Event{
-			Kind: ev.Kind, ID: clip(ev.ID, idMost), Tenant: ev.Tenant, Type: clip(ev.Type, idMost),
+			Kind: ev.Kind, ID: clip(ev.ID, maxName), Tenant: ev.Tenant, Type: clip(ev.Type, maxName),
 			Time: ev.Time, Stream: ev.Stream, Seq: ev.Seq,
 		},
-		Error: clip(it.spoiled.Error(), stackMost),
-		Raw:   ev.Payload[:min(len(ev.Payload), rawMost)],
+		Error: clip(it.spoiled.Error(), maxStack),
+		Raw:   ev.Payload[:min(len(ev.Payload), maxRaw)],
 	}}}
 }
 
-// clip cuts text to at most n bytes of whole characters.
+// clip truncates text to at most n bytes of whole characters.
 func clip(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -122,7 +120,8 @@ func clip(text string, n int) string {
 	return strings.ToValidUTF8(text[:n], "")
 }
 
-// deadID is derived, in the order of time: a second evaluation gives the same.
+// deadID derives the id of a dead letter, ordered by time, so that another evaluation gives the
+// same id.
 func deadID(k edda.Key, ev edda.Event) string {
 	h := sha256.New()
 	for _, part := range []string{k.Tenant, k.Saga, k.Correlation, ev.ID, ev.Stream} {

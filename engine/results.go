@@ -9,31 +9,30 @@ import (
 )
 
 const (
-	// maxHanded bounds the results that were handed in and are not yet durable: a
-	// few batches of them. What finds no room takes its way through the stream.
+	// maxHanded bounds the handed-in results that are not yet durable: a few batches. A result
+	// beyond it goes through its stream.
 	maxHanded = 2048
-	// maxHandedBytes bounds their payloads; one always fits.
+	// maxHandedBytes bounds their payloads. A single result always has room.
 	maxHandedBytes = 16 << 20
 )
 
-// ErrFull is returned for a result that finds no room.
+// ErrFull is returned for a result beyond the bound.
 var ErrFull = edda.Classify(edda.Temporary, "engine: %d results wait already", maxHanded)
 
-// Handed is a result that comes from within the process and not from a stream.
+// Handed is a result of a worker in the same process, which comes without its stream.
 type Handed struct {
-	// Event is the result as the stream would give it, but for where it lies and
-	// when it was stored: the engine says when it came.
+	// Event is the result as its stream would give it, without stream, sequence and time. The
+	// engine sets the time.
 	Event edda.Event
-	// Claim is the ledger's entry with the result, and Copy the message for all
-	// others; both are written with what the result changes, and say when it came.
+	// Claim is the ledger's entry with the result, and Echo the result's message for its
+	// stream. Both commit with what the result changes, and get the time of the event.
 	Claim edda.Claim
 	Echo  edda.Work
 }
 
-// Result applies a result as if a stream had given it. It returns when all of it
-// is durable, in one change set. Any error says that the caller must see to the
-// result himself: it was not applied, or, where ctx ended, nobody knows. What is
-// here is applied before timers that are due later.
+// Result applies a result as if a stream had given it, and returns when all of it is durable,
+// in one change set. It is applied before timers that are due later. On an error the caller
+// must publish the result himself: it was not applied, or, when ctx ended, that is unknown.
 func (e *Engine) Result(ctx context.Context, r Handed) error {
 	done := make(report, 1)
 	if err := e.results.add(r, done); err != nil {
@@ -50,23 +49,22 @@ func (e *Engine) Result(ctx context.Context, r Handed) error {
 	}
 }
 
-// results are what was handed in, for the loop to take.
+// results are the handed-in results that the loop has not taken yet.
 type results struct {
 	ready chan struct{} // capacity 1
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards all below
 	waiting []*item
-	n       int // with those that the loop has
-	bytes   int
+	n       int // waiting, or taken and not durable
+	bytes   int // of their payloads
 	closed  bool
 }
 
 func newResults() *results { return &results{ready: make(chan struct{}, 1)} }
 
-// add stamps a result under the lock: whoever takes what waits has everything
-// that is stamped earlier. The copy and the claim get the same stamp: whoever reads
-// the result from the stream, such as this store once it is restored, makes of it what
-// was made of it here.
+// add sets the time of a result under the lock, so that a later take returns every result of
+// an earlier time. The echo and the claim get the same time. So a reader of the echo, such as
+// this store after a restore, applies the result as it was applied here.
 func (q *results) add(r Handed, done report) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -78,7 +76,7 @@ func (q *results) add(r Handed, done report) error {
 	}
 	r.Event.Time = time.Now().UTC().Round(0)
 	r.Claim.Taken, r.Echo.Time = r.Event.Time, r.Event.Time
-	q.waiting = append(q.waiting, handedIn(r, done))
+	q.waiting = append(q.waiting, &item{event: r.Event, handed: &handed{claim: r.Claim, echo: r.Echo, done: done}})
 	q.n++
 	q.bytes += len(r.Event.Payload)
 	signal(q.ready)
@@ -93,15 +91,15 @@ func (q *results) take() []*item {
 	return out
 }
 
-// close refuses whatever comes later.
+// close refuses later results.
 func (q *results) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
 }
 
-// gone makes room.
-func (q *results) gone(it *item) {
+// release makes the room of a result free.
+func (q *results) release(it *item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.n--
@@ -115,39 +113,34 @@ func signal(c chan struct{}) {
 	}
 }
 
-// handed is what goes with a result that no stream gave.
+// handed is what a handed-in result has besides its event.
 type handed struct {
 	claim edda.Claim
 	echo  edda.Work
 	done  report
 }
 
-// handedIn is the item of a result that was handed in.
-func handedIn(r Handed, done report) *item {
-	return &item{event: r.Event, handed: &handed{claim: r.Claim, echo: r.Echo, done: done}}
-}
-
-// answer tells who handed the item in; others wait for nothing here.
-func (e *Engine) answer(it *item, err error) {
+// answerHanded answers the caller of Result, if the item is a handed-in result.
+func (e *Engine) answerHanded(it *item, err error) {
 	if it.handed != nil {
-		e.results.gone(it)
+		e.results.release(it)
 		it.handed.done <- err
 	}
 }
 
-// takeResults puts what was handed in behind what waits.
+// takeResults enqueues the handed-in results.
 func (v *loop) takeResults() {
 	for _, it := range v.results.take() {
 		v.enqueue(it)
-		v.bytes += len(it.event.Payload)
+		v.queue.bytes += len(it.event.Payload)
 	}
 }
 
-// handedBefore tells whether a result that came before t waits to be evaluated.
+// handedBefore tells whether the queue has a result that was handed in by t.
 func (v *loop) handedBefore(t time.Time) bool {
-	for _, it := range v.events {
+	for _, it := range v.queue.events {
 		if it.handed != nil {
-			return !it.event.Time.After(t) // the first that waits is the oldest
+			return !it.event.Time.After(t) // the first one is the oldest
 		}
 	}
 	return false

@@ -17,7 +17,7 @@ import (
 	"edda/store"
 )
 
-// result is a handed result of a command of the key.
+// result makes a handed-in result for a command of the key.
 func result(id, correlation, typ string) Handed {
 	k := key(correlation)
 	return Handed{
@@ -27,14 +27,14 @@ func result(id, correlation, typ string) Handed {
 	}
 }
 
-// hand gives a result in and tells, through the channel, what came of it.
+// hand calls Result in a goroutine and returns the channel of its error.
 func (w *world) hand(r Handed) chan error {
 	done := make(chan error, 1)
 	go func() { done <- w.engine.Result(context.Background(), r) }()
 	return done
 }
 
-// answered is what came of it by now.
+// answered returns the error of Result, if it has returned.
 func answered(done chan error) (error, bool) {
 	select {
 	case err := <-done:
@@ -51,7 +51,7 @@ func (w *world) wantAnswer(done chan error, want error) {
 	}
 }
 
-func (w *world) copies() (ids []string) {
+func (w *world) echoes() (ids []string) {
 	w.t.Helper()
 	rows, err := w.db.Outbox(store.Row{}.ID, 1000)
 	if err != nil {
@@ -65,7 +65,7 @@ func (w *world) copies() (ids []string) {
 	return ids
 }
 
-func TestAHandedResultIsDurableWithItsClaimAndCopyAtOnce(t *testing.T) {
+func TestHandedResultCommitsWithItsClaimAndEcho(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		before, at := w.gate.count(), w.position("A")
@@ -73,7 +73,7 @@ func TestAHandedResultIsDurableWithItsClaimAndCopyAtOnce(t *testing.T) {
 		done := w.hand(result("c1", "k", "add"))
 		settle()
 		if _, is := answered(done); is {
-			t.Fatal("it was answered before its commit")
+			t.Fatal("Result returned before its commit")
 		}
 		w.gate.set(false, nil)
 		settle()
@@ -87,8 +87,8 @@ func TestAHandedResultIsDurableWithItsClaimAndCopyAtOnce(t *testing.T) {
 		}
 		w.wantLog(key("k"), "c1.result")
 		claim, found, _ := w.db.Claim("acme", "c1")
-		if !found || !claim.Done || !slices.Equal(w.copies(), []string{"c1.result"}) {
-			t.Errorf("claim %+v, copies %v", claim, w.copies())
+		if !found || !claim.Done || !slices.Equal(w.echoes(), []string{"c1.result"}) {
+			t.Errorf("claim %+v, echoes %v", claim, w.echoes())
 		}
 		history, err := w.db.History(key("k"), 10)
 		rows, _ := w.db.Outbox(ulid.ULID{}, 10)
@@ -96,7 +96,7 @@ func TestAHandedResultIsDurableWithItsClaimAndCopyAtOnce(t *testing.T) {
 			t.Fatalf("history %+v, outbox %+v, %v", history, rows, err)
 		}
 		if at := history[0].Event.Time; at.IsZero() || !claim.Taken.Equal(at) || !rows[0].Work.Time.Equal(at) {
-			t.Errorf("it came at %v, by its claim at %v, by its echo at %v", at, claim.Taken, rows[0].Work.Time)
+			t.Errorf("the times differ: history %v, claim %v, echo %v", at, claim.Taken, rows[0].Work.Time)
 		}
 		if w.position("A") != at {
 			t.Error("a result of no stream moved the position of one")
@@ -107,8 +107,8 @@ func TestAHandedResultIsDurableWithItsClaimAndCopyAtOnce(t *testing.T) {
 	})
 }
 
-// TestACopyIsAppliedAsItWasHandedIn, whenever it was stored, and the position is its own.
-func TestACopyIsAppliedAsItWasHandedIn(t *testing.T) {
+// TestEchoIsAppliedAsItWasHandedIn, whenever it was stored. The position is that of the echo.
+func TestEchoIsAppliedAsItWasHandedIn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		ev := result("c1", "k", "add").Event
@@ -134,8 +134,7 @@ func TestACopyIsAppliedAsItWasHandedIn(t *testing.T) {
 	})
 }
 
-// TestAResultOfThePastMayBeOfNoStream: it moves no position, and its copy is a duplicate.
-func TestAResultOfThePastMayBeOfNoStream(t *testing.T) {
+func TestPastResultWithoutAStreamMovesNoPosition(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		settle()
@@ -158,19 +157,19 @@ func TestAResultOfThePastMayBeOfNoStream(t *testing.T) {
 	})
 }
 
-func TestAHandedResultThatNoSagaWantsKeepsItsClaimAndCopy(t *testing.T) {
+func TestIgnoredHandedResultKeepsItsClaimAndEcho(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		done := w.hand(result("c1", "k", "drop"))
 		settle()
 		w.wantAnswer(done, nil)
-		if _, found, _ := w.db.Claim("acme", "c1"); !found || len(w.copies()) != 1 || len(w.log(key("k"))) != 0 {
-			t.Errorf("claim %v, copies %v, log %v", found, w.copies(), w.log(key("k")))
+		if _, found, _ := w.db.Claim("acme", "c1"); !found || len(w.echoes()) != 1 || len(w.log(key("k"))) != 0 {
+			t.Errorf("claim %v, echoes %v, log %v", found, w.echoes(), w.log(key("k")))
 		}
 	})
 }
 
-func TestHandedResultsHaveABound(t *testing.T) {
+func TestHandedResultsAreBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		w.gate.set(true, nil)
@@ -193,8 +192,8 @@ func TestHandedResultsHaveABound(t *testing.T) {
 		}
 		w.gate.set(false, nil)
 		settle()
-		if n := len(w.copies()); n != 1000 && n != maxHanded { // a page of the outbox
-			t.Errorf("%d copies", n)
+		if n := len(w.echoes()); n != 1000 && n != maxHanded { // a page of the outbox
+			t.Errorf("%d echoes", n)
 		}
 		done := w.hand(result("last", "k", "add"))
 		settle()
@@ -202,24 +201,23 @@ func TestHandedResultsHaveABound(t *testing.T) {
 	})
 }
 
-func TestHandedResultsHaveABoundOfBytes(t *testing.T) {
+func TestHandedResultsAreBoundedInBytes(t *testing.T) {
 	q := newResults()
 	big := result("c", "k", "add")
 	big.Event.Payload = []byte(strings.Repeat("x", maxHandedBytes+1))
 	if err := q.add(big, make(report, 1)); err != nil {
-		t.Errorf("the only one: %v", err)
+		t.Errorf("a single result: %v", err)
 	}
 	if err := q.add(result("d", "k", "add"), make(report, 1)); !errors.Is(err, ErrFull) {
-		t.Errorf("beside it: %v", err)
+		t.Errorf("a second one: %v", err)
 	}
-	q.gone(q.take()[0])
+	q.release(q.take()[0])
 	if err := q.add(result("d", "k", "add"), make(report, 1)); err != nil {
-		t.Errorf("after it: %v", err)
+		t.Errorf("one after the first is durable: %v", err)
 	}
 }
 
-// TestADrainAppliesWhatWasHandedIn and refuses the rest.
-func TestADrainAppliesWhatWasHandedIn(t *testing.T) {
+func TestDrainAppliesHandedResultsAndRefusesLaterOnes(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		w.gate.set(true, nil)
@@ -232,7 +230,7 @@ func TestADrainAppliesWhatWasHandedIn(t *testing.T) {
 		settle()
 		w.wantAnswer(late, ErrDraining)
 		if _, is := answered(drained); is {
-			t.Error("drained before it was durable")
+			t.Error("drained before the result was durable")
 		}
 		w.gate.set(false, nil)
 		settle()
@@ -248,8 +246,8 @@ func TestADrainAppliesWhatWasHandedIn(t *testing.T) {
 	})
 }
 
-// TestAStopAnswersWhoHandedIn: who is not answered waits for ever.
-func TestAStopAnswersWhoHandedIn(t *testing.T) {
+// TestStopAnswersCallersOfResult, which else would block for ever.
+func TestStopAnswersCallersOfResult(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		w.gate.setViewError(errors.New("no snapshot"))
@@ -261,7 +259,7 @@ func TestAStopAnswersWhoHandedIn(t *testing.T) {
 	})
 }
 
-func TestAHandedResultOutlivesAFailedCommit(t *testing.T) {
+func TestHandedResultSurvivesAFailedCommit(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		w.gate.set(true, nil)
@@ -275,45 +273,45 @@ func TestAHandedResultOutlivesAFailedCommit(t *testing.T) {
 	})
 }
 
-// TestAHandedResultThatCannotBeWrittenIsGivenBack alone: by the stream it becomes a
-// dead letter, as any other.
-func TestAHandedResultThatCannotBeWrittenIsGivenBack(t *testing.T) {
+// TestHandedResultThatTheStoreRefusesIsReturned without the others of its batch. Through the
+// stream it becomes a dead letter.
+func TestHandedResultThatTheStoreRefusesIsReturned(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		w.gate.set(true, nil)
 		bad := result("c1", "k", "add")
 		bad.Claim.CommandID = strings.Repeat("x", 1<<16)
-		spoilt, good := w.hand(bad), w.hand(result("c2", "other", "add"))
+		refused, good := w.hand(bad), w.hand(result("c2", "other", "add"))
 		settle()
 		w.gate.set(false, nil)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		w.wantAnswer(spoilt, edda.Poison)
+		w.wantAnswer(refused, edda.Poison)
 		w.wantAnswer(good, nil)
 		w.wantLog(key("k"))
 		w.wantLog(key("other"), "c2.result")
 		if letters, _ := w.db.DeadLetters("", 10); len(letters) != 0 {
-			t.Errorf("letters %+v", letters)
+			t.Errorf("dead letters %+v", letters)
 		}
 	})
 }
 
-func TestAHandedResultThatPanicsHoldsItsKey(t *testing.T) {
+func TestHandedResultThatPanicsHoldsItsKey(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()
 		done := w.hand(result("c1", "k", "panic"))
 		settle()
 		w.wantAnswer(done, nil)
-		if cell := w.cell(key("k")); len(cell.Held) != 1 || len(w.copies()) != 1 {
-			t.Errorf("held %+v, copies %v", cell.Held, w.copies())
+		if cell := w.cell(key("k")); len(cell.Held) != 1 || len(w.echoes()) != 1 {
+			t.Errorf("held %+v, echoes %v", cell.Held, w.echoes())
 		}
 	})
 }
 
-// TestResultsComeInWhileNewEventsAreHeldBack: or there would never be room again.
-func TestResultsComeInWhileNewEventsAreHeldBack(t *testing.T) {
+// TestResultsAreAppliedWhileNewEventsAreHeld, because results make room.
+func TestResultsAreAppliedWhileNewEventsAreHeld(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.start(Options{room: &crowd{names: []string{"jetstream"}}})
+		w.start(Options{room: &fakeRoom{names: []string{"jetstream"}}})
 		settle()
 		w.streams.publish("A", event("e1", "add", "k"))
 		done := w.hand(result("c1", "k", "add"))
@@ -323,13 +321,13 @@ func TestResultsComeInWhileNewEventsAreHeldBack(t *testing.T) {
 	})
 }
 
-// TestATimerWaitsForResultsThatCameBeforeIt, as for events of streams.
-func TestATimerWaitsForResultsThatCameBeforeIt(t *testing.T) {
+// TestTimerWaitsForEarlierHandedResults, as it does for events of streams.
+func TestTimerWaitsForEarlierHandedResults(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", edda.Event{ID: "e1", Type: "arm", AggregateID: "k", Tenant: "acme", Payload: []byte(`"1s"`)})
 		settle()
 		armed := w.cell(key("k")).Instance.Armed
-		w.gate.setViewError(errors.New("no snapshot")) // nothing is evaluated meanwhile
+		w.gate.setViewError(errors.New("no snapshot")) // fails every evaluation
 		time.Sleep(time.Until(armed) - 10*time.Millisecond)
 		done := w.hand(result("c1", "k", "add"))
 		time.Sleep(time.Second)
@@ -345,13 +343,13 @@ func TestATimerWaitsForResultsThatCameBeforeIt(t *testing.T) {
 	})
 }
 
-// TestPositionsRideWithResults past messages that are not meant for the sagas, and
-// never back.
-func TestPositionsRideWithResults(t *testing.T) {
+// TestPositionsPiggybackOnResults: positions move past messages of others, and never past an
+// unread event, nor back.
+func TestPositionsPiggybackOnResults(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.streams.publish("A", event("e1", "add", "k"))
 		settle()
-		w.streams.change(func() { // three that are nobody's
+		w.streams.change(func() { // three messages of others
 			at := w.streams.last["A"]
 			at.Seq, at.Time = at.Seq+3, time.Now().UTC()
 			w.streams.last["A"], w.streams.gone = at, true
@@ -369,7 +367,7 @@ func TestPositionsRideWithResults(t *testing.T) {
 		w.hand(result("c2", "k", "add"))
 		settle()
 		if got := w.position("A").Seq; got != 4 {
-			t.Errorf("position %d: an event that waits was passed by", got)
+			t.Errorf("position %d is past an unread event", got)
 		}
 		w.streams.change(func() { w.streams.held, w.streams.gone = false, true })
 		for i := range 5 {

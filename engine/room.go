@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"edda"
 	"edda/store"
 )
@@ -33,35 +35,35 @@ type DestinationKinds struct {
 }
 
 // room tells which destinations of the outbox are full, and which sagas have used up their
-// share of one. The loop owns it.
+// share of one. Only the loop calls it.
 type room interface {
 	// full names the destinations whose bound is reached. Until it omits one again nothing is
-	// started that makes more work for it. What removes work, such as results, is still taken
-	// in, and the work that follows from it is written all the same. The bound is a mark and no
+	// started that makes more work for it. What removes work, such as results, is still read,
+	// and the work that follows from it is written all the same. The bound is a mark and no
 	// hard limit: inputs in flight may exceed it.
 	full() []string
-	// crowded lists the sagas and tenants that have as many rows of a destination as are free
+	// overShare lists the sagas and tenants that have as many rows of a destination as are free
 	// there, and the destination. An entry goes when it has less than four fifths of what is
 	// free. So one saga whose destination is dead takes half of the room at most, two take a
 	// third each. A new saga finds room. The method is Choudhury and Hahne, "Dynamic Queue
 	// Length Thresholds for Shared-Memory Packet Switches", 1998.
-	crowded() map[SagaTenant]string
+	overShare() map[SagaTenant]string
 }
 
-// share is what one saga of a tenant has of a destination.
+// share names one saga of a tenant, and a destination.
 type share struct {
 	SagaTenant
 	destination string
 }
 
-// outboxRoom is the room in the outbox of a store.
+// outboxRoom implements room with the outbox of a store.
 type outboxRoom struct {
 	db           records
 	max          int
 	destinations []DestinationKinds
 	isFull       map[string]bool
 	shares       map[share]bool
-	looked       time.Time
+	counted      time.Time // when shares were counted
 }
 
 func newOutboxRoom(db records, destinations []DestinationKinds, max int) *outboxRoom {
@@ -83,9 +85,9 @@ func (r *outboxRoom) full() (names []string) {
 	return names
 }
 
-func (r *outboxRoom) crowded() map[SagaTenant]string {
-	if now := time.Now(); now.Sub(r.looked) >= sharesEvery {
-		r.looked = now
+func (r *outboxRoom) overShare() map[SagaTenant]string {
+	if now := time.Now(); now.Sub(r.counted) >= sharesEvery {
+		r.counted = now
 		next := map[share]bool{}
 		for _, d := range r.destinations {
 			r.share(d, next)
@@ -122,5 +124,56 @@ func (r *outboxRoom) share(d DestinationKinds, to map[share]bool) {
 	}
 	for _, o := range owners {
 		to[of(o)] = true
+	}
+}
+
+// DefaultMaxParked bounds the parked events of one tenant. It holds some minutes of events
+// that come before their instance. It is small enough that one tenant's mistake costs the
+// others neither disk nor time.
+const DefaultMaxParked = 100_000
+
+// parkAgainPart is the part of the bound, one tenth, that must be free before the log says
+// that a full tenant has room again. So the log does not repeat itself. The room itself is
+// there with the first entry that goes.
+const parkAgainPart = 10
+
+// parking knows the tenants that may park no more events. The loop owns it; the lanes read it.
+type parking struct {
+	*Engine
+	full map[string]bool // tenants that the log calls full
+	room map[string]bool // of the batch's tenants: whether each may park
+}
+
+func newParking(e *Engine) *parking { return &parking{Engine: e, full: map[string]bool{}} }
+
+// update asks the store about the tenants of a batch, and about full ones. The batch itself,
+// and those in flight, may exceed the bound by their events.
+func (p *parking) update(items []*item) {
+	p.room = map[string]bool{}
+	for _, it := range items {
+		if t := it.event.Tenant; !it.isRow() {
+			p.check(t)
+		}
+	}
+	for t := range p.full {
+		p.check(t)
+	}
+	p.metrics.parkedFull.Set(float64(len(p.full)))
+}
+
+func (p *parking) check(tenant string) {
+	if _, checked := p.room[tenant]; checked {
+		return
+	}
+	n, most := p.db.Parked(tenant), p.opts.MaxParked
+	p.room[tenant] = n < most
+	switch {
+	case n >= most && !p.full[tenant]:
+		p.full[tenant] = true
+		p.log.Warn("a tenant may park no more events: those that come before their instance become dead letters",
+			zap.String("tenant", tenant), zap.Int("parked", n), zap.Int("limit", most))
+	case n <= most-most/parkAgainPart-1 && p.full[tenant]:
+		delete(p.full, tenant)
+		p.log.Info("a tenant may park events again", zap.String("tenant", tenant), zap.Int("parked", n))
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"edda/store"
 )
 
-// counted is an outbox of so many rows for each owner and destination.
-type counted struct {
+// fakeOutbox counts rows by kind and owner.
+type fakeOutbox struct {
 	records
 	rows map[edda.WorkKind]map[store.Owner]int
 }
 
-func (c *counted) Outboxed(kinds ...edda.WorkKind) (n int) {
+func (c *fakeOutbox) Outboxed(kinds ...edda.WorkKind) (n int) {
 	for _, k := range kinds {
 		for _, rows := range c.rows[k] {
 			n += rows
@@ -26,7 +26,7 @@ func (c *counted) Outboxed(kinds ...edda.WorkKind) (n int) {
 	return n
 }
 
-func (c *counted) Owners(least int, kinds ...edda.WorkKind) (out []store.Owner) {
+func (c *fakeOutbox) Owners(least int, kinds ...edda.WorkKind) (out []store.Owner) {
 	for _, k := range kinds {
 		for o, rows := range c.rows[k] {
 			if o.Rows = rows; rows >= max(least, 1) {
@@ -37,21 +37,21 @@ func (c *counted) Owners(least int, kinds ...edda.WorkKind) (out []store.Owner) 
 	return out
 }
 
-// add adds commands of a tenant's saga to the outbox, or removes them.
-func (c *counted) add(tenant string, n int) {
+// add adds commands of a tenant's saga to the outbox; a negative n removes them.
+func (c *fakeOutbox) add(tenant string, n int) {
 	c.rows[edda.WorkCommand][store.Owner{Tenant: tenant, Saga: "order"}] += n
 }
 
-func newCounted() *counted {
-	return &counted{rows: map[edda.WorkKind]map[store.Owner]int{edda.WorkCommand: {}, edda.WorkFact: {}}}
+func newFakeOutbox() *fakeOutbox {
+	return &fakeOutbox{rows: map[edda.WorkKind]map[store.Owner]int{edda.WorkCommand: {}, edda.WorkFact: {}}}
 }
 
-// places are two destinations, of which the tests fill the second.
-var places = []DestinationKinds{{"nats", []edda.WorkKind{edda.WorkFact}}, {"gateway", []edda.WorkKind{edda.WorkCommand}}}
+// destinations are two, of which most tests fill the second.
+var destinations = []DestinationKinds{{"nats", []edda.WorkKind{edda.WorkFact}}, {"gateway", []edda.WorkKind{edda.WorkCommand}}}
 
-func TestADestinationIsFullUntilAFifthIsFree(t *testing.T) {
-	db := newCounted()
-	r := newOutboxRoom(db, places, 10)
+func TestDestinationIsFullUntilAFifthIsFree(t *testing.T) {
+	db := newFakeOutbox()
+	r := newOutboxRoom(db, destinations, 10)
 	for _, step := range []struct {
 		add  int
 		want []string
@@ -63,17 +63,17 @@ func TestADestinationIsFullUntilAFifthIsFree(t *testing.T) {
 	}
 }
 
-// TestOneDeadDestinationTakesHalfOfTheRoomAndTwoAThirdEach: a saga has used up its share when it
-// has as many rows as are free, and a newcomer finds room.
-func TestOneDeadDestinationTakesHalfOfTheRoomAndTwoAThirdEach(t *testing.T) {
+// TestOneSagaTakesHalfOfTheRoomAndTwoAThirdEach: a saga has used up its share when it has as many
+// rows as are free. A newcomer finds room.
+func TestOneSagaTakesHalfOfTheRoomAndTwoAThirdEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db := newCounted()
-		r := newOutboxRoom(db, places, 90)
+		db := newFakeOutbox()
+		r := newOutboxRoom(db, destinations, 90)
 		want := func(what string, tenants ...string) {
 			t.Helper()
 			time.Sleep(sharesEvery)
 			var got []string
-			for pair, destination := range r.crowded() {
+			for pair, destination := range r.overShare() {
 				if got = append(got, pair.Tenant); pair.Saga != "order" || destination != "gateway" {
 					t.Errorf("%s: %v at %s", what, pair, destination)
 				}
@@ -100,9 +100,9 @@ func TestOneDeadDestinationTakesHalfOfTheRoomAndTwoAThirdEach(t *testing.T) {
 		db.add("two", -23)
 		db.add("new", -20)
 		db.add("one", -28)
-		want("nobody has anything but one")
+		want("only one has rows")
 		db.add("new", 88)
-		want("one that has nearly all of it", "new", "one")
+		want("one tenant with nearly all of the room", "new", "one")
 		db.add("new", 1)
 		if got := r.full(); !slices.Equal(got, []string{"gateway"}) {
 			t.Errorf("full: %v", got)
@@ -110,9 +110,9 @@ func TestOneDeadDestinationTakesHalfOfTheRoomAndTwoAThirdEach(t *testing.T) {
 	})
 }
 
-// TestNoMoreSharesAreListedThanMayBe expects the owners of the most rows to be listed.
-func TestNoMoreSharesAreListedThanMayBe(t *testing.T) {
-	db := newCounted()
+// TestListedSharesAreBounded expects the owners of most rows.
+func TestListedSharesAreBounded(t *testing.T) {
+	db := newFakeOutbox()
 	for i := range maxShares + 10 {
 		n := 2
 		if i < maxShares {
@@ -120,24 +120,24 @@ func TestNoMoreSharesAreListedThanMayBe(t *testing.T) {
 		}
 		db.add(fmt.Sprint("t", i), n)
 	}
-	got := newOutboxRoom(db, places, 3*maxShares).crowded()
+	got := newOutboxRoom(db, destinations, 3*maxShares).overShare()
 	if len(got) != maxShares {
 		t.Errorf("%d shares", len(got))
 	}
 	for pair := range got {
 		var i int
 		if _, err := fmt.Sscanf(pair.Tenant, "t%d", &i); err != nil || i >= maxShares {
-			t.Errorf("%s has its share, one with more has not", pair.Tenant)
+			t.Errorf("%s is listed, a tenant with more rows is not", pair.Tenant)
 		}
 	}
 }
 
-// TestTheFirstDestinationOfASagaIsNamed where it has used up its share of several.
-func TestTheFirstDestinationOfASagaIsNamed(t *testing.T) {
-	db := newCounted()
+// TestFirstFullDestinationOfASagaIsListed for a saga that has used up its share of several.
+func TestFirstFullDestinationOfASagaIsListed(t *testing.T) {
+	db := newFakeOutbox()
 	db.add("acme", 9)
 	db.rows[edda.WorkFact][store.Owner{Tenant: "acme", Saga: "order"}] = 9
-	if got := newOutboxRoom(db, places, 10).crowded(); got[SagaTenant{"acme", "order"}] != "gateway" || len(got) != 1 {
+	if got := newOutboxRoom(db, destinations, 10).overShare(); got[SagaTenant{"acme", "order"}] != "gateway" || len(got) != 1 {
 		t.Errorf("crowded: %v", got)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"edda/engine/sourcetest"
 )
 
-func TestTheFakeSourceIsASource(t *testing.T) {
+func TestFakeSourcePassesTheSuite(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T, before []edda.Event, test func(*testing.T, sourcetest.Fixture)) {
 		synctest.Test(t, func(t *testing.T) {
 			src, put := engine.NewFakeSource()

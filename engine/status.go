@@ -8,12 +8,12 @@ import (
 	"edda"
 )
 
-// Info is where the engine stands, for people.
+// Info describes a running engine.
 type Info struct {
 	Positions []StreamPosition `json:"positions"`
 	// InFlight counts inputs that are evaluated and not yet durable.
 	InFlight int `json:"in_flight"`
-	// Behind are the sagas that are behind the streams.
+	// Behind lists the sagas that are behind the streams.
 	Behind   []Behind `json:"behind,omitempty"`
 	Draining bool     `json:"draining,omitempty"`
 }
@@ -21,13 +21,13 @@ type Info struct {
 // StreamPosition is how far one stream is durably handled.
 type StreamPosition struct {
 	edda.Checkpoint
-	// End is the last message meant for the sagas when the stream was last
-	// looked at; Lag is how many sequences it is ahead, other messages included.
+	// End is the sequence of the last message meant for the sagas, by the latest end offsets.
+	// Lag is its distance from the position, other messages included.
 	End uint64 `json:"end"`
 	Lag uint64 `json:"lag"`
 }
 
-// status is what others may ask of a running engine.
+// status is the state that other goroutines may read. The loop and the end poller write it.
 type status struct {
 	mu       sync.Mutex // guards all below
 	streams  map[string]StreamPosition
@@ -39,9 +39,7 @@ type status struct {
 
 func newStatus() *status { return &status{streams: map[string]StreamPosition{}} }
 
-func (s *status) restore(positions []edda.Checkpoint) { s.moved(positions) }
-
-func (s *status) moved(positions []edda.Checkpoint) {
+func (s *status) setPositions(positions []edda.Checkpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range positions {
@@ -51,7 +49,7 @@ func (s *status) moved(positions []edda.Checkpoint) {
 	}
 }
 
-func (s *status) surveyed(ends []End) {
+func (s *status) setEnds(ends []End) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, end := range ends {
@@ -67,19 +65,19 @@ func (s *status) setInFlight(n int) {
 	s.inFlight = n
 }
 
-func (s *status) lags(all []Behind) {
+func (s *status) setBehind(all []Behind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.behind = all
 }
 
-func (s *status) drain() {
+func (s *status) setDraining() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining = true
 }
 
-func (s *status) failed(err error) {
+func (s *status) setFailure(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failure = err

@@ -9,35 +9,10 @@ import (
 	"time"
 )
 
-func TestLargeEventsAreFewInMemory(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.gate.set(true, nil) // nothing becomes durable
-		ev := event("", "add", "k")
-		ev.Payload = []byte(`"` + strings.Repeat("x", 1<<20) + `"`)
-		for i := range 200 {
-			w.streams.publish("A", ev)
-			if ev.ID = fmt.Sprint(i); i%4 == 3 {
-				settle() // fetches of four
-			}
-		}
-		w.streams.mu.Lock()
-		fetched := w.streams.fetched
-		w.streams.mu.Unlock()
-		if fetched > 110 {
-			t.Errorf("%d events of 1 MiB were taken in while nothing was committed", fetched)
-		}
-		w.gate.set(false, nil)
-		time.Sleep(time.Minute)
-		if got := w.metric("edda_events_total"); got != 200 {
-			t.Errorf("%v events handled", got)
-		}
-	})
-}
-
-func TestABatchOfLargeInstancesIsFollowedBySmallerOnes(t *testing.T) {
+func TestBatchOfLargeInstancesIsFollowedBySmallerOnes(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ev := event("", "big", "")
-		ev.Payload = []byte(`"200000"`) // 400 KB of each, with the history
+		ev.Payload = []byte(`"200000"`) // 400 KB a transition, with its history
 		send := func(from, to int) {
 			w.streams.change(func() { w.streams.held = true })
 			for i := from; i < to; i++ {
@@ -52,11 +27,36 @@ func TestABatchOfLargeInstancesIsFollowedBySmallerOnes(t *testing.T) {
 		}
 		send(0, 60)
 		if got := w.metric("edda_batch_events"); got != 1 {
-			t.Fatalf("%v batches for what waits", got)
+			t.Fatalf("%v batches, want one", got)
 		}
-		send(60, 260) // 41 make 16 MiB
+		send(60, 260) // 41 of them make 16 MiB
 		if got := w.metric("edda_batch_events"); got != 6 {
-			t.Errorf("%v batches, want the first of 60 and five of 41 or less", got)
+			t.Errorf("%v batches, want the first of 60 and five of at most 41", got)
+		}
+	})
+}
+
+func TestFewLargeEventsAreInMemory(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.gate.set(true, nil) // no commit ends
+		ev := event("", "add", "k")
+		ev.Payload = []byte(`"` + strings.Repeat("x", 1<<20) + `"`)
+		for i := range 200 {
+			w.streams.publish("A", ev)
+			if ev.ID = fmt.Sprint(i); i%4 == 3 {
+				settle() // takes of four
+			}
+		}
+		w.streams.mu.Lock()
+		fetched := w.streams.fetched
+		w.streams.mu.Unlock()
+		if fetched > 110 {
+			t.Errorf("%d events of 1 MiB were read while no commit succeeded", fetched)
+		}
+		w.gate.set(false, nil)
+		time.Sleep(time.Minute)
+		if got := w.metric("edda_events_total"); got != 200 {
+			t.Errorf("%v events handled", got)
 		}
 	})
 }

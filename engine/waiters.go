@@ -9,34 +9,34 @@ import (
 	"edda"
 )
 
-// maxWaiters bounds the calls that wait for a commit, about a kilobyte each.
-// Beyond it the caller is told to come again.
+// maxWaiters bounds the calls that wait for a commit, about a kilobyte each. Beyond it the
+// caller gets a temporary error.
 const maxWaiters = 4096
 
-// EventResult is what became of an event.
+// EventResult is the outcome of an event.
 type EventResult struct {
 	Key  edda.Key // of the first instance that took it; zero when none did
 	Fate edda.Fate
 	// Outputs are those of every transition that the event caused.
 	Outputs []edda.Output
-	// Status is the instance's after; empty when there is none or it did not change.
+	// Status is the instance's status after the event; empty when nothing changed.
 	Status edda.Status
-	Dead   *edda.DeadLetter // set when it is dead
-	// Released is what became of the events that this one let go, in order:
-	// those that were held or parked, and that of a dead letter.
+	Dead   *edda.DeadLetter // set when the fate is dead
+	// Released lists the events that this one released, in order: held and parked ones, and
+	// that of a dead letter.
 	Released []Released
 }
 
-// Released is one event that another let go.
+// Released is an event that was held, parked or dead, and that another event released.
 type Released struct {
 	Event string // its id
 	Fate  edda.Fate
-	Dead  *edda.DeadLetter // set when it is dead (again)
+	Dead  *edda.DeadLetter // set when the fate is dead
 }
 
 type waitKey struct{ tenant, event string }
 
-// waiters are those who wait for the outcome of one event.
+// waiters are the calls of Await, by the event whose outcome they wait for.
 type waiters struct {
 	gauge prometheus.Gauge
 	mu    sync.Mutex // guards all below
@@ -48,10 +48,9 @@ func newWaiters(g prometheus.Gauge) *waiters {
 	return &waiters{gauge: g, byKey: map[waitKey][]chan EventResult{}}
 }
 
-// Await calls publish, which is to publish the event with that id, and returns
-// what became of it once that is durable. It waits from before publish is
-// called, so the outcome cannot be missed. An event that the stream already had
-// has no second outcome: publish should return an error then.
+// Await calls publish, which must publish the event with that id, and returns the outcome of
+// the event once it is durable. It registers before it calls publish, so that it cannot miss
+// the outcome. A duplicate has no second outcome, so publish must return an error for it.
 func (e *Engine) Await(ctx context.Context, tenant, eventID string, publish func(context.Context) error) (EventResult, error) {
 	k := waitKey{tenant, eventID}
 	ch, err := e.waiters.add(k)
@@ -106,14 +105,14 @@ func (w *waiters) count(d int) {
 	w.gauge.Set(float64(w.n))
 }
 
-// signal tells those who wait for the item's event.
-func (w *waiters) signal(it *item) {
+// notify gives the outcome of the item's event to its waiters.
+func (w *waiters) notify(it *item) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, ch := range w.byKey[waitKey{it.event.Tenant, it.event.ID}] {
 		select {
 		case ch <- it.outcome():
-		default: // it has its answer and is about to go
+		default: // it has an outcome already
 		}
 	}
 }

@@ -18,7 +18,7 @@ func (w *world) await(ctx context.Context, ev edda.Event) (EventResult, error) {
 	})
 }
 
-func TestAwaitTellsTheOutcomeOnceItIsDurable(t *testing.T) {
+func TestAwaitReturnsTheDurableOutcome(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.gate.set(true, nil)
 		got := make(chan EventResult, 1)
@@ -47,7 +47,7 @@ func TestAwaitTellsTheOutcomeOnceItIsDurable(t *testing.T) {
 	})
 }
 
-func TestAwaitTellsWhatWasNotApplied(t *testing.T) {
+func TestAwaitReturnsFatesOfEventsNotApplied(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for typ, want := range map[string]edda.Fate{"drop": edda.FateIgnored, "nokey": edda.FateDead, "panic": edda.FateDead} {
 			o, err := w.await(context.Background(), event("e-"+typ, typ, "k-"+typ))
@@ -58,7 +58,7 @@ func TestAwaitTellsWhatWasNotApplied(t *testing.T) {
 	})
 }
 
-func TestAwaitHearsOfItsOwnTenantOnly(t *testing.T) {
+func TestAwaitIgnoresEventsOfOtherTenants(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

@@ -1,4 +1,4 @@
-// Package sourcetest is the suite that every source of the engine passes.
+// Package sourcetest is the test suite that every [engine.Source] passes.
 package sourcetest
 
 import (
@@ -11,23 +11,22 @@ import (
 	"edda/engine"
 )
 
-// Fixture is a source with streams to read.
+// Fixture is a source under test, with its streams.
 type Fixture struct {
 	Source engine.Source
-	// Store stores an event of an aggregate, in a stream of its own or in one with others,
-	// and says where it lies.
+	// Store stores an event of an aggregate in any stream, and returns its position.
 	Store func(ev edda.Event) edda.Checkpoint
-	// Past says that the source tells what was stored before it began to read.
+	// Past says that the source marks events stored before it began to read.
 	Past bool
-	// Broken stores what cannot be an input; nil: there is no such thing.
+	// Broken stores a message that cannot be an input; nil if the source has none.
 	Broken func()
 }
 
-// Open gives a test a subject of its own, as long as the test runs, that has the events
-// already when it begins to read. The test may be in a synctest bubble.
+// Open runs the test with a source of its own, whose streams hold the given events before it
+// begins to read. The test may run in a synctest bubble.
 type Open func(t *testing.T, before []edda.Event, test func(t *testing.T, s Fixture))
 
-// patience bounds what should come or end soon.
+// patience bounds a wait for what should happen soon.
 const patience = 10 * time.Second
 
 // Run tests what engine.Source promises.
@@ -37,13 +36,13 @@ func Run(t *testing.T, open Open) {
 		before int
 		test   func(*testing.T, Fixture)
 	}{
-		{"events come once, in their order, and never more than asked for", 40, ordered},
-		{"what was stored before comes as the past", 10, past},
-		{"what comes later is waited for", 0, later},
-		{"where nothing waits nothing is given, at once", 0, nothing},
-		{"events are who fetched them's to keep and to change", 0, memory},
-		{"the ends cover all that was stored before they were asked for", 5, ends},
-		{"what cannot be an input comes as malformed", 0, broken},
+		{"events come once, in order, and never more than max", 40, ordered},
+		{"events stored before come as the past", 10, past},
+		{"a later event is signalled", 0, later},
+		{"take of an empty source returns at once", 0, nothing},
+		{"the caller may keep and change events", 0, memory},
+		{"the end offsets cover everything stored before the call", 5, ends},
+		{"a message that cannot be an input comes as malformed", 0, broken},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var before []edda.Event
@@ -55,7 +54,7 @@ func Run(t *testing.T, open Open) {
 	}
 }
 
-// event is the one of a number.
+// event makes the event of number n.
 func event(n int) edda.Event {
 	return edda.Event{
 		Kind: edda.KindEvent, ID: id(n), Tenant: "acme", Type: "Placed", AggregateType: "Order", AggregateID: fmt.Sprintf("order-%d", n%3),
@@ -66,7 +65,7 @@ func event(n int) edda.Event {
 func id(n int) string      { return fmt.Sprintf("event-%04d", n) }
 func payload(n int) string { return fmt.Sprintf(`{"n":%d,"filled":"%064d"}`, n, n) }
 
-// await takes up to most events, once there are some, within patience.
+// await waits for events, at most for patience, and takes up to most of them.
 func (s Fixture) await(most int) engine.Fetched {
 	end := time.NewTimer(patience)
 	defer end.Stop()
@@ -82,23 +81,23 @@ func (s Fixture) await(most int) engine.Fetched {
 	}
 }
 
-// fetch takes until there are n events, at most so many at once.
+// fetch takes n events, up to most of them at once.
 func (s Fixture) fetch(t *testing.T, n, most int) (out []edda.Event) {
 	t.Helper()
 	for len(out) < n {
 		got := s.await(most)
 		if len(got.Events) > most {
-			t.Errorf("%d events came where %d were asked for", len(got.Events), most)
+			t.Errorf("%d events, more than max %d", len(got.Events), most)
 		}
 		if len(got.Events) == 0 {
-			t.Fatalf("only %d of %d events came", len(out), n)
+			t.Fatalf("only %d of %d events", len(out), n)
 		}
 		out = append(out, got.Events...)
 	}
 	return out
 }
 
-// wantEvents wants events from a number on.
+// wantEvents expects consecutive events from number from on.
 func wantEvents(t *testing.T, got []edda.Event, from int) {
 	t.Helper()
 	seq := map[string]uint64{}
@@ -107,7 +106,7 @@ func wantEvents(t *testing.T, got []edda.Event, from int) {
 			t.Fatalf("number %d is %s of %q with %s", from+i, ev.ID, ev.Tenant, ev.Payload)
 		}
 		if ev.Stream == "" || ev.Seq <= seq[ev.Stream] {
-			t.Errorf("%s lies at %d of %q, behind %d", ev.ID, ev.Seq, ev.Stream, seq[ev.Stream])
+			t.Errorf("%s has sequence %d in %q, after %d", ev.ID, ev.Seq, ev.Stream, seq[ev.Stream])
 		}
 		seq[ev.Stream] = ev.Seq
 	}
@@ -123,13 +122,13 @@ func ordered(t *testing.T, s Fixture) {
 	}
 	wantEvents(t, s.fetch(t, 20, 6), 40)
 	if more := s.Source.Take(10); len(more.Events) > 0 {
-		t.Errorf("%d events came again", len(more.Events))
+		t.Errorf("%d events were redelivered", len(more.Events))
 	}
 }
 
 func past(t *testing.T, s Fixture) {
 	if !s.Past {
-		return // it knows no past
+		return // it marks no past
 	}
 	for n := range 10 {
 		got := s.await(1)
@@ -137,13 +136,13 @@ func past(t *testing.T, s Fixture) {
 			t.Fatalf("number %d of the past is %+v", n, got)
 		}
 	}
-	// The source finds out where its past ends when it has read that far: on a busy machine some
-	// of what comes meanwhile counts as past.
+	// A source finds the end of its past when it has read that far. On a busy machine, some events
+	// stored meanwhile count as past.
 	for n, end := 10, time.Now().Add(patience); ; n++ {
 		s.Store(event(n))
 		got := s.await(1)
 		if len(got.Events) != 1 || got.Events[0].ID != id(n) || time.Now().After(end) {
-			t.Fatalf("what was stored later is %+v", got)
+			t.Fatalf("an event stored later is %+v", got)
 		}
 		if !got.Past {
 			return
@@ -156,8 +155,8 @@ func later(t *testing.T, s Fixture) {
 	go func() { came <- s.await(10) }()
 	select {
 	case got := <-came:
-		t.Fatalf("before anything was stored %+v came", got)
-	case <-time.After(10 * time.Millisecond): // it waits
+		t.Fatalf("%+v came before an event was stored", got)
+	case <-time.After(10 * time.Millisecond): // still waiting
 	}
 	s.Store(event(0))
 	got := <-came
@@ -166,11 +165,11 @@ func later(t *testing.T, s Fixture) {
 
 func nothing(t *testing.T, s Fixture) {
 	if got := s.Source.Take(10); len(got.Events) > 0 {
-		t.Errorf("nothing gives %+v", got)
+		t.Errorf("an empty source gave %+v", got)
 	}
 }
 
-// memory overwrites what was fetched, but for every other event, which is looked at in the end.
+// memory overwrites every other fetched event, and checks the rest at the end.
 func memory(t *testing.T, s Fixture) {
 	const all, most = 48, 8
 	var kept []edda.Event
@@ -193,7 +192,7 @@ func memory(t *testing.T, s Fixture) {
 	}
 	for i, ev := range kept {
 		if n := 2 * i; ev.ID != id(n) || string(ev.Payload) != payload(n) {
-			t.Errorf("number %d became %s with %s", n, ev.ID, ev.Payload)
+			t.Errorf("event %d changed to %s with %s", n, ev.ID, ev.Payload)
 		}
 	}
 }
@@ -211,12 +210,12 @@ func ends(t *testing.T, s Fixture) {
 		need := map[string]uint64{}
 		for _, end := range list {
 			if need[end.Stream] = end.Need; end.Need > end.Last.Seq || end.Last.Stream != end.Stream {
-				t.Errorf("the end is %+v", end)
+				t.Errorf("end offset %+v", end)
 			}
 		}
 		for stream, seq := range at {
 			if need[stream] < seq {
-				t.Errorf("%s must be applied up to %d, and %d was stored before", stream, need[stream], seq)
+				t.Errorf("%s needs only %d, and %d was stored before the call", stream, need[stream], seq)
 			}
 		}
 	}
@@ -230,14 +229,14 @@ func ends(t *testing.T, s Fixture) {
 	}
 	for _, end := range list {
 		if _, ok := at[end.Stream]; ok && end.Need > reached[end.Stream] {
-			t.Errorf("all of %s came up to %d, and %d is needed", end.Stream, reached[end.Stream], end.Need)
+			t.Errorf("all events of %s came up to %d, and it needs %d", end.Stream, reached[end.Stream], end.Need)
 		}
 	}
 }
 
 func broken(t *testing.T, s Fixture) {
 	if s.Broken == nil {
-		return // its events are values already
+		return // it has no messages
 	}
 	s.Store(event(0))
 	s.Broken()
@@ -246,6 +245,6 @@ func broken(t *testing.T, s Fixture) {
 	wantEvents(t, got[:1], 0)
 	wantEvents(t, got[2:], 1)
 	if got[1].Malformed == "" || got[1].Stream == "" || got[1].Seq == 0 {
-		t.Errorf("what is broken is %+v", got[1])
+		t.Errorf("the broken message is %+v", got[1])
 	}
 }
