@@ -12,7 +12,7 @@ import (
 const root = "../.."
 
 func TestImportsFollowTheTable(t *testing.T) {
-	rooms := readRooms(t)
+	packages := readPackages(t)
 	files, err := readModule(root)
 	if err != nil {
 		t.Fatal(err)
@@ -20,13 +20,13 @@ func TestImportsFollowTheTable(t *testing.T) {
 	if len(files) < 10 {
 		t.Fatalf("found only %d files", len(files))
 	}
-	for _, complaint := range append(complaints(rooms, files), instanceComplaints(typeCheck(files))...) {
+	for _, complaint := range append(complaints(packages, files), instanceComplaints(typeCheck(files))...) {
 		t.Error(complaint)
 	}
 }
 
 func TestEveryRoomOfTheTableExists(t *testing.T) {
-	for name := range readRooms(t) {
+	for name := range readPackages(t) {
 		if name == "edda" {
 			continue
 		}
@@ -36,24 +36,24 @@ func TestEveryRoomOfTheTableExists(t *testing.T) {
 	}
 }
 
-func readRooms(t *testing.T) map[string]rule {
+func readPackages(t *testing.T) map[string]rule {
 	t.Helper()
 	page, err := os.ReadFile(root + "/ARCHITECTURE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rooms, err := readTable(string(page))
+	packages, err := readTable(string(page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rooms
+	return packages
 }
 
-func complaints(rooms map[string]rule, files []file) []string {
+func complaints(table map[string]rule, files []file) []string {
 	var out []string
 	packages := map[string][]file{}
 	for _, f := range files {
-		out = slices.Concat(out, importComplaints(rooms, f), rootComplaints(f), pureComplaints(f), shapeComplaints(f))
+		out = slices.Concat(out, importComplaints(table, f), rootComplaints(f), pureComplaints(f), shapeComplaints(f))
 		if !f.test {
 			packages[f.pkg] = append(packages[f.pkg], f)
 		}
@@ -64,23 +64,23 @@ func complaints(rooms map[string]rule, files []file) []string {
 	return out
 }
 
-const page = "# A\n\n| room | what | imports |\n|---|---|---|\n" +
+const page = "# A\n\n| package | what | imports |\n|---|---|---|\n" +
 	"| `edda` (root) | words | none |\n| `saga/` | pure | edda |\n| `store/` | file | edda |\n" +
 	"| `stream/` | wire | edda, store |\n| `internal/` | tools | |\n| `cmd/edda/` | wiring | everything |\n\n| other | x |\n"
 
 func TestTable(t *testing.T) {
-	rooms, err := readTable(page)
+	packages, err := readTable(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rooms) != 6 || !rooms["cmd/edda"].all || strings.Join(rooms["stream"].imports, " ") != "edda store" {
-		t.Errorf("rooms %+v", rooms)
+	if len(packages) != 6 || !packages["cmd/edda"].all || strings.Join(packages["stream"].imports, " ") != "edda store" {
+		t.Errorf("packages %+v", packages)
 	}
-	if r, ok := roomOf(rooms, "stream/wire"); !ok || r.name != "stream" {
-		t.Errorf("room of stream/wire is %+v", r)
+	if r, ok := packageOf(packages, "stream/wire"); !ok || r.name != "stream" {
+		t.Errorf("package of stream/wire is %+v", r)
 	}
-	if _, ok := roomOf(rooms, "attic"); ok {
-		t.Error("a package outside the table has a room")
+	if _, ok := packageOf(packages, "attic"); ok {
+		t.Error("a package outside the table has a package")
 	}
 	if _, err := readTable("nothing"); err == nil {
 		t.Error("a page without a table is accepted")
@@ -88,7 +88,7 @@ func TestTable(t *testing.T) {
 }
 
 func TestEachRuleComplains(t *testing.T) {
-	rooms, err := readTable(page)
+	packages, err := readTable(page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,9 +99,9 @@ func TestEachRuleComplains(t *testing.T) {
 		{"a part of the testkit", "cmd/edda/a.go", `package main; import _ "edda/internal/testkit/natstest"`, "only tests import edda/internal/testkit/natstest"},
 		{"the testkit in a test", "store/a_test.go", `package store; import _ "edda/internal/testkit"`, ""},
 		{"the Redis of tests", "cmd/edda/a.go", `package main; import _ "edda/hero/redisdb/redisdbtest"`, "only tests import edda/hero/redisdb/redisdbtest"},
-		{"own room", "stream/a.go", `package stream; import _ "edda/stream/wire"`, ""},
+		{"own package", "stream/a.go", `package stream; import _ "edda/stream/wire"`, ""},
 		{"wiring", "cmd/edda/a.go", `package main; import _ "edda/stream"`, ""},
-		{"unknown room", "attic/a.go", `package attic`, "attic is not in the table"},
+		{"unknown package", "attic/a.go", `package attic`, "attic is not in the table"},
 		{"unknown import", "stream/a.go", `package stream; import _ "edda/attic"`, "may not import edda/attic"},
 		{"a test's import", "store/a_test.go", `package store; import _ "edda/stream"`, ""},
 		{"root", "a.go", `package edda; import _ "go.uber.org/zap"`, "standard library only"},
@@ -127,7 +127,7 @@ func TestEachRuleComplains(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := strings.Join(complaints(rooms, []file{f}), "\n")
+			got := strings.Join(complaints(packages, []file{f}), "\n")
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}

@@ -66,8 +66,8 @@ func instanceComplaints(m *typed) []string {
 
 func (m *typed) writerComplaints(f file, used map[string]bool) []string {
 	var out []string
-	in := func(rooms []string) bool {
-		return slices.ContainsFunc(rooms, func(p string) bool { return under(f.pkg, p) })
+	in := func(packages []string) bool {
+		return slices.ContainsFunc(packages, func(p string) bool { return under(f.pkg, p) })
 	}
 	for _, d := range f.ast.Decls {
 		name := f.pkg + " "

@@ -29,7 +29,7 @@ var codeName = regexp.MustCompile("`([a-z]+ [A-Za-z.]+)`")
 
 // lineNames returns the names in the two tables of the line.
 func lineNames(page string) map[string]bool {
-	_, line, _ := strings.Cut(page, "\n## The line\n")
+	_, line, _ := strings.Cut(page, "\n## Goroutines and queues\n")
 	line, _, _ = strings.Cut(line, "\n## ")
 	out := map[string]bool{}
 	for row := range strings.Lines(line) {

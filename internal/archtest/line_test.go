@@ -25,7 +25,7 @@ func TestTheTablesOfTheLineMatchTheCode(t *testing.T) {
 }
 
 func TestEachRuleOfTheLineComplains(t *testing.T) {
-	const page = "# A\n\n## The line\n\n| goroutine | by |\n|---|---|\n| loop | `engine Engine.Run` |\n| inbox | `engine inboxSize` |\n\n## More\n\n| a | `engine other` |\n"
+	const page = "# A\n\n## Goroutines and queues\n\n| goroutine | by |\n|---|---|\n| loop | `engine Engine.Run` |\n| inbox | `engine inboxSize` |\n\n## More\n\n| a | `engine other` |\n"
 	const ground = "package engine\nconst inboxSize = 16\nvar c = make(chan int, inboxSize)\ntype Engine struct{}\nfunc (e *Engine) Run() { go e.loop() }\nfunc (e *Engine) loop() {}\n"
 	for _, tt := range []struct{ name, source, want string }{
 		{"all is listed", ground, ""},

@@ -19,7 +19,7 @@ func pure() []string {
 	return []string{"expression", "saga", "hero/flow", "stream/wire", "internal/jsonvalue"}
 }
 
-// impure lists the packages that a pure room may not import, by prefix. It may import net/url,
+// impure lists the packages that a pure package may not import, by prefix. It may import net/url,
 // which only parses, and sync: a pool of machines changes no value, and another rule refuses
 // goroutines.
 func impure() []string {
@@ -32,11 +32,11 @@ func clocks() []string {
 }
 
 // importComplaints lists imports that the table does not grant.
-func importComplaints(rooms map[string]rule, f file) []string {
+func importComplaints(packages map[string]rule, f file) []string {
 	if f.test {
-		return nil // a test may import other rooms; the compiler refuses cycles
+		return nil // a test may import other packages; the compiler refuses cycles
 	}
-	from, ok := roomOf(rooms, f.pkg)
+	from, ok := packageOf(packages, f.pkg)
 	if !ok {
 		return []string{fmt.Sprintf("%s: package %s is not in the table of ARCHITECTURE.md", f.name, f.pkg)}
 	}
@@ -46,10 +46,10 @@ func importComplaints(rooms map[string]rule, f file) []string {
 		if !mine {
 			continue
 		}
-		if slices.Contains(testOnly(), p) && f.pkg != p {
+		if slices.ContainsFunc(testOnly(), func(t string) bool { return under(p, t) && !under(f.pkg, t) }) {
 			out = append(out, fmt.Sprintf("%s: only tests import %s", f.name, imported))
 		}
-		if to, ok := roomOf(rooms, p); !ok || !from.may(to) {
+		if to, ok := packageOf(packages, p); !ok || !from.may(to) {
 			out = append(out, fmt.Sprintf("%s: %s may not import %s (see ARCHITECTURE.md)", f.name, from.name, imported))
 		}
 	}
@@ -70,7 +70,7 @@ func rootComplaints(f file) []string {
 	return out
 }
 
-// pureComplaints lists clocks, randomness, loggers, contexts and goroutines of a pure room.
+// pureComplaints lists clocks, randomness, loggers, contexts and goroutines of a pure package.
 func pureComplaints(f file) []string {
 	suite := strings.HasSuffix(f.pkg, "test")
 	if f.test || suite || !slices.ContainsFunc(pure(), func(p string) bool { return under(f.pkg, p) }) {
@@ -80,16 +80,16 @@ func pureComplaints(f file) []string {
 	var out []string
 	for _, imported := range imports {
 		if slices.ContainsFunc(impure(), func(p string) bool { return under(imported, p) && imported != "net/url" }) {
-			out = append(out, fmt.Sprintf("%s: a pure room may not import %s", f.name, imported))
+			out = append(out, fmt.Sprintf("%s: a pure package may not import %s", f.name, imported))
 		}
 	}
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
-			out = append(out, f.at(n.Pos())+": a pure room starts no goroutine")
+			out = append(out, f.at(n.Pos())+": a pure package starts no goroutine")
 		case *ast.SelectorExpr:
 			if x, ok := n.X.(*ast.Ident); ok && x.Obj == nil && imports[x.Name] == "time" && slices.Contains(clocks(), n.Sel.Name) {
-				out = append(out, f.at(n.Pos())+": a pure room may not use time."+n.Sel.Name)
+				out = append(out, f.at(n.Pos())+": a pure package may not use time."+n.Sel.Name)
 			}
 		}
 		return true
