@@ -18,7 +18,7 @@ import (
 	"edda/store"
 )
 
-// sagaList is several sagas, each of which applies every event of an aggregate, as counter does.
+// sagaList is several sagas. Each applies every event of an aggregate, as counter does.
 type sagaList []string
 
 func (c sagaList) Route(ev edda.Event) (all []saga.Target) {
@@ -148,7 +148,7 @@ func (s *archiveReader) Ends(context.Context) (ends []End, _ error) {
 	return ends, nil
 }
 
-// addBehind swaps in sagas, of which the named ones begin before the first stored message.
+// addBehind swaps in sagas. Those named begin before the first stored message.
 func (w *world) addBehind(sagas sagaList, names ...string) {
 	w.t.Helper()
 	var rows []store.SagaPosition

@@ -13,8 +13,8 @@ import (
 // So the next input does not wait behind a commit that only moves positions.
 const moveWithin = 20 * time.Millisecond
 
-// maxFill bounds a change set before its positions, of which there is one a stream, so that
-// the whole stays within [store.MaxChange].
+// maxFill bounds a change set without its positions. Each stream adds one, so that the whole
+// stays within [store.MaxChange].
 const maxFill = store.MaxChange - 16<<10
 
 // unit is never split over change sets: everything an event changed, or one transition of a

@@ -236,8 +236,8 @@ type records interface {
 	Parked(tenant string) int
 }
 
-// submitter submits changes, each of which builds on those before it. Once one has failed,
-// all later ones fail.
+// submitter submits changes. Each builds on those before it: once one has failed, all later
+// ones fail.
 type submitter interface {
 	SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error
 }

@@ -46,7 +46,7 @@ func newFakeOutbox() *fakeOutbox {
 	return &fakeOutbox{rows: map[edda.WorkKind]map[store.Owner]int{edda.WorkCommand: {}, edda.WorkFact: {}}}
 }
 
-// destinations are two, of which most tests fill the second.
+// destinations are two. Most tests fill the second.
 var destinations = []DestinationKinds{{"nats", []edda.WorkKind{edda.WorkFact}}, {"gateway", []edda.WorkKind{edda.WorkCommand}}}
 
 func TestDestinationIsFullUntilAFifthIsFree(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"edda/store"
 )
 
-// shelf are dead letters of which the acts remove those they act on, as a store does.
+// shelf holds dead letters. A redrive or a drop removes its dead letter, as a store does.
 type shelf struct {
 	*fakes
 	stuck string // the letter at which the process is not able to go on

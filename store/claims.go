@@ -46,7 +46,7 @@ func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err 
 	return claim, found && err == nil, err
 }
 
-// claimHours has the hours with claims, each of which is a bucket, and the latest claims.
+// claimHours has the hours with claims and the latest claims. Each hour is a bucket.
 //
 // The committer adds an hour before its first claim is visible. So a reader that opens its snapshot
 // before it loads the hours has all hours of the snapshot.

@@ -16,7 +16,7 @@ import (
 	"edda/store/format"
 )
 
-// bulky leaves a store of which most is free.
+// bulky leaves a store whose pages are mostly free.
 func bulky(t testing.TB, db *opened, instances int) {
 	t.Helper()
 	for i := 0; i < instances; i += 64 {

@@ -420,8 +420,8 @@ func (w *torture) js() jetstream.JetStream {
 	return js
 }
 
-// open lists the orders that have not ended, which keys are held, and of which the boss
-// is asked.
+// open lists the orders that have not ended, the keys that are held, and the orders that
+// wait for the boss's answer.
 func (w *torture) open(orders int) (open, held, asked []string) {
 	ended := map[string]bool{}
 	for _, saga := range []string{"order", "nudge", "beat", "approval", "basket", "packing", "gift", replayed} {

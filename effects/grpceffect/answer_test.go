@@ -174,8 +174,7 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// manyEntries is a map of that many empty messages, each of which unfolds to its
-// defaults.
+// manyEntries is a map of n empty messages. Each unfolds to its defaults.
 func manyEntries(n int) (raw []byte) {
 	for i := range n {
 		key := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(i))

@@ -276,8 +276,7 @@ func (l *ledger) kept(what string, o Options, db *DB, last uint64) {
 	}
 }
 
-// twoTables is a store with transactions in both files, of which the older has been
-// written before.
+// twoTables is a store with transactions in both files. The older file was written before.
 func twoTables(t *testing.T) (*ledger, image) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.db")

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// OwnersBucket is the KV bucket that records which store has the instances of which tenants,
-	// also while no process runs. Its keys are the ids of stores.
+	// OwnersBucket is the KV bucket that records the tenants of each store's instances, also
+	// while no process runs. Its keys are the ids of stores.
 	OwnersBucket = "EDDA_OWNERS"
 	// ownerSeen is how often a process updates its last-seen time, which a refusal shows.
 	ownerSeen = time.Minute
