@@ -79,16 +79,12 @@ func TestAHundredThousandUnreadResultsCostNothingWhileIdle(t *testing.T) {
 	<-time.After(rest)
 	after, now := b.spent()
 	seconds := rest.Seconds()
+	t.Logf("Redis takes %.2f %% of a core and %.0f commands a second", 100*(now-cpu)/seconds, float64(total(after)-total(before))/seconds)
 	if n := float64(total(after)-total(before)) / seconds; n > 250 {
 		t.Errorf("%.0f commands a second: %v", n, difference(before, after))
 	}
 	if n := after["scan"] - before["scan"]; n > 100 { // the other context is empty: one step for each scan
 		t.Errorf("%d steps of scans: a hundred thousand keys take five hundred each time", n)
-	}
-	if share := (now - cpu) / seconds; share > 0.01 {
-		t.Errorf("Redis takes %.1f %% of a core", 100*share)
-	} else {
-		t.Logf("Redis takes %.2f %% of a core and %.0f commands a second", 100*share, float64(total(after)-total(before))/seconds)
 	}
 
 	m := hero.Message{ID: 7, CallerID: 12, ContextID: 1, MessageType: hero.MessageJob, Job: []hero.Job{job(2001)}}
@@ -284,9 +280,10 @@ func TestTenThousandJobsThatWaitCostNothingWhileIdle(t *testing.T) {
 	before, cpu := b.spent()
 	<-time.After(rest)
 	after, now := b.spent()
-	t.Logf("Redis takes %.2f %% of a core and %.0f commands a second", 100*(now-cpu)/rest.Seconds(), float64(total(after)-total(before))/rest.Seconds())
-	if share := (now - cpu) / rest.Seconds(); share > 0.02 {
-		t.Errorf("Redis takes %.1f %% of a core: %v", 100*share, difference(before, after))
+	n := float64(total(after)-total(before)) / rest.Seconds()
+	t.Logf("Redis takes %.2f %% of a core and %.0f commands a second", 100*(now-cpu)/rest.Seconds(), n)
+	if n > 3300 { // a core's time would depend on what else runs here: 3,000 commands take less than 2 %
+		t.Errorf("%.0f commands a second: %v", n, difference(before, after))
 	}
 	b.must(c.HSet(ctx, hero.JobKey(12, 2), "status", "finished").Err())
 	testkit.Until(t, 20*time.Second, "it is released", func() bool { return c.LLen(ctx, "queue:python").Val() == 1 })
