@@ -49,9 +49,11 @@ GO_TEST := $(GO) test -json -vet=off -toolexec "env $(THRIFT)" -timeout 25m
 # costs three times their time; the engine's tests run them in many goroutines under it.
 PURE := ./internal/archtest ./saga ./expression ./manifests
 
-# Packages with tests that the race detector leaves out, by the constraint !race: tests of one
-# goroutine or of another process, whose volume would take seven times as long. They run twice.
-VOLUME = $(filter-out ./systemtest ./internal/costbudget,$(sort $(patsubst %/,./%,$(dir $(shell grep -rlE '^//go:build .*!race' --include='*_test.go' *)))))
+# Tests that the race detector leaves out, by the constraint !race: tests of one goroutine or of
+# another process, whose volume would take seven times as long. They run without it, by name.
+VOLUME_FILES = $(shell grep -rlE '^//go:build .*!race' --include='*_test.go' engine hero replay store stream)
+VOLUME       = $(sort $(patsubst %/,./%,$(dir $(VOLUME_FILES))))
+VOLUME_TESTS = $(shell grep -hoE '^func Test[A-Za-z0-9]+' $(VOLUME_FILES) | cut -c6- | paste -sd '|')
 
 # `make check` vets all of it, tests included, and more strictly than a test run does.
 # Two runs go on at a time, since each waits for much: one without the race detector, which
@@ -59,10 +61,11 @@ VOLUME = $(filter-out ./systemtest ./internal/costbudget,$(sort $(patsubst %/,./
 # last; one line at the end counts all.
 test: servers $(BIN)/gotestsum ## every test, with the race detector where there are goroutines; installs or finds what it needs
 	$(BIN)/gotestsum --format pkgname --format-hide-empty-pkg --raw-command -- sh -c '\
-		raced=$$($(GO) list ./... | grep -vxE "edda/(internal/archtest|saga|expression|manifests)") || exit 1; \
+		raced=$$($(GO) list ./... | grep -vxE "edda/(internal/archtest|saga|expression|manifests|systemtest)") || exit 1; \
 		plain=$$(mktemp) || exit 1; trap "rm -f $$plain" EXIT; \
-		$(GO_TEST) ./systemtest $(PURE) $(VOLUME) > $$plain & pid=$$!; trap "kill $$pid" INT TERM; \
-		CGO_ENABLED=1 $(GO_TEST) -race $$raced; code=$$?; \
+		{ $(GO_TEST) ./systemtest $(PURE); code=$$?; $(GO_TEST) -run "^($(VOLUME_TESTS))$$" $(VOLUME) || code=1; exit $$code; } > $$plain & pid=$$!; \
+		trap "trap - TERM; kill 0" INT TERM; \
+		CGO_ENABLED=1 $(GO_TEST) -race ./systemtest $$raced; code=$$?; \
 		cd tools && CGO_ENABLED=1 $(GO_TEST) -race ./... || code=1; \
 		wait $$pid || code=1; cat $$plain; exit $$code'
 
