@@ -42,7 +42,7 @@ servers: ## what tests talk to: PostgreSQL, MariaDB and Redis; installs what is 
 	test -e $$policy || { $$as cp "$$off/policy" $$policy && trap "$$as rm -f $$policy; rm -rf $$off" EXIT; }; \
 	$$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing
 
-GO_TEST := $(GO) test -json -vet=off -toolexec "env $(THRIFT)" -timeout 25m
+GO_TEST := $(GO) test -json -vet=off -toolexec "env $(THRIFT)" -timeout 40m
 
 # Rooms whose code starts no goroutine and shares nothing that changes, as internal/archtest
 # holds, and the tests of the tree itself. The race detector would find nothing in them and
