@@ -4,6 +4,7 @@ package systemtest
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"edda"
+	"edda/internal/harness"
 	"edda/store"
 )
 
@@ -129,8 +131,45 @@ func (r *tabRun) behind() int {
 
 // pausedKills are the points at which sagas that fall behind and rejoin are killed.
 var pausedKills = []kill{
-	{point: "engineReadPast"}, {point: "engineRejoined"}, {point: "engineSubmitted", after: 9}, {point: "engineReadPast", after: 2}, {point: "storeFilled", after: 7},
-	{point: "engineRejoined"}, {point: "engineEvaluated", after: 8}, {point: "engineCommitted", after: 12}, {point: "engineRejoined"}, {point: "engineReadPast", after: 1},
+	{point: "engineReadPast"}, {point: "engineRejoined"}, {point: "engineSubmitted", after: 9}, {point: "engineReadPast"}, {point: "storeFilled", after: 7},
+	{point: "engineRejoined"}, {point: "engineEvaluated", after: 8}, {point: "engineCommitted", after: 12}, {point: "engineRejoined"}, {point: "engineReadPast"},
+}
+
+// fillOutbox has a saga fall behind in a life and catch up in the same one: it sends tabs to a
+// process whose effects are slow until the outbox is full and the saga behind, and then has them
+// be fast. A saga that is behind from the life before only catches up.
+func (r *tabRun) fillOutbox() *act {
+	const slow = "effectCalled"
+	left := 4 * tabs / 10
+	return &act{lingers: slow + "=sleep(100)", do: func(*operators, context.Context) error {
+		page, ready := ask("http://" + r.addr + "/metrics")
+		if !ready {
+			return errors.New("it does not answer yet")
+		}
+		if left > 0 && harness.ParseCounters(page).Sum("edda_sagas_behind") == 0 {
+			few := min(left, tabsPerLife)
+			left -= few
+			if err := r.publish(few); err != nil {
+				return err
+			}
+			return errors.New("the outbox is not full yet")
+		}
+		return r.disable(slow)
+	}}
+}
+
+// disable has a failpoint of the process do nothing from here on.
+func (r *tabRun) disable(point string) error {
+	req, err := http.NewRequest(http.MethodDelete, "http://"+r.points+"/"+point, nil)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Timeout: soon}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
 }
 
 // pausedMore bounds the kills that are tried again at a point that was not reached.
@@ -148,7 +187,7 @@ func TestASagaThatIsPausedAndKilledLosesNothing(t *testing.T) {
 	r.child.kill()
 	between := 0
 	kill := func(k kill) {
-		r.open(4 * tabs / 10)
+		k.act = r.fillOutbox()
 		r.dieAt(k)
 		between += b2i(r.behind() > 0)
 	}

@@ -193,9 +193,15 @@ func (r *tabRun) ended(id string) (out replay.Report) {
 	return out
 }
 
-// open sends n tabs more, of which every third is closed.
+// open sends n tabs more. Every third is closed.
 func (r *tabRun) open(n int) {
 	r.t.Helper()
+	if err := r.publish(n); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *tabRun) publish(n int) error {
 	for range n {
 		id := tabName(r.sent)
 		says := []string{"TabOpened", "TabAdded"}
@@ -205,11 +211,12 @@ func (r *tabRun) open(n int) {
 		for way, name := range says {
 			m := messageOf(way, id, id+"-"+name, name, fmt.Sprintf(`{"order_id":%q,"n":%d}`, id, 1+r.sent))
 			if err := publishSurely(r.js, m); err != nil {
-				r.t.Fatal(err)
+				return err
 			}
 		}
 		r.sent++
 	}
+	return nil
 }
 
 func tabName(i int) string { return fmt.Sprintf("tab-%d", i) }
