@@ -258,7 +258,6 @@ func (db *DB) dropImmutable(immutable *memtable) {
 // After the last row it notes that the memtable is flushed.
 func (db *DB) chunk(raw *bolt.Tx, f *flushing, s *version) error {
 	room := db.options.chunkLimit
-	db.packer.Reset() // the transaction before has ended
 	for len(f.layers) > 0 {
 		l := f.layers[0]
 		b, err := db.target(raw, l)

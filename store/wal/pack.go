@@ -65,15 +65,6 @@ func (p *Packer) Pack(value []byte) []byte {
 	return value
 }
 
-// Reset uses the memory of the encoded values again. Nobody may read them any more: builds with the
-// race detector overwrite them.
-func (p *Packer) Reset() {
-	if Poison != nil {
-		Poison(p.block)
-	}
-	p.block = p.block[:0]
-}
-
 // room is memory for n bytes.
 func (p *Packer) room(n int) []byte {
 	if cap(p.block)-len(p.block) < n {
