@@ -17,7 +17,7 @@ func TestTheManualShowsWhatActsNeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(page), "\n## Act\n")
+	_, text, _ := strings.Cut(string(page), "\n## Operator commands\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	acts := 0
 	for _, cmd := range (&terminal{}).instanceCommand().Commands() {

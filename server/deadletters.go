@@ -84,7 +84,7 @@ type LetterInput struct {
 
 func (s *Server) deadLetters() {
 	huma.Get(s.api, "/v1/deadletters", s.listDead, summary("List dead letters, oldest first", "dead letters"))
-	huma.Get(s.api, "/v1/deadletters/{id}", s.describeDead, summary("One dead letter, and what waits behind it", "dead letters"))
+	huma.Get(s.api, "/v1/deadletters/{id}", s.describeDead, summary("Show one dead letter and the events held behind it", "dead letters"))
 	s.deadLetterCommands()
 	s.deadLetterPortions()
 }

@@ -110,8 +110,8 @@ type historyInput struct {
 
 func (s *Server) instances() {
 	huma.Get(s.api, "/v1/instances", s.list, summary("List instances", "instances"))
-	huma.Get(s.api, "/v1/instances/{saga}/{key}", s.describe, summary("Everything about one instance", "instances"))
-	huma.Get(s.api, "/v1/instances/{saga}/{key}/history", s.history, summary("What became of its events", "instances"))
+	huma.Get(s.api, "/v1/instances/{saga}/{key}", s.describe, summary("Show one instance", "instances"))
+	huma.Get(s.api, "/v1/instances/{saga}/{key}/history", s.history, summary("List the events of an instance and their fates, newest first", "instances"))
 }
 
 func (s *Server) list(_ context.Context, in *listInput) (*body[InstanceList], error) {

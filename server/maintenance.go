@@ -97,17 +97,17 @@ func (s *Server) maintenance() {
 	}
 	huma.Post(s.api, "/admin/gc", func(_ context.Context, in *Collect) (*huma.StreamResponse, error) {
 		return s.lines("clean up", func(ctx context.Context, tell func(any)) (any, error) { return u.Collect(ctx, *in, tell) }), nil
-	}, summary("Remove what has expired; one line of JSON after the other, the last is the result", "store"))
+	}, summary("Remove expired rows; answers with a JSON line for each step, the last is the result", "store"))
 	huma.Post(s.api, "/admin/doctor", func(_ context.Context, in *Operator) (*huma.StreamResponse, error) {
 		return s.lines("check the store", func(ctx context.Context, tell func(any)) (any, error) { return u.Doctor(ctx, *in, tell) }), nil
-	}, summary("Check the whole store; lines of JSON", "store"))
+	}, summary("Check the whole store; answers with JSON lines, the last is the result", "store"))
 	huma.Post(s.api, "/admin/compact", func(_ context.Context, in *Operator) (*huma.StreamResponse, error) {
 		return s.lines("compact the store", func(ctx context.Context, tell func(any)) (any, error) { return u.Compact(ctx, *in, tell) }), nil
-	}, summary("Give the store's free space back; lines of JSON", "store"))
+	}, summary("Compact the store; answers with JSON lines, the last is the result", "store"))
 	huma.Post(s.api, "/admin/backup", func(_ context.Context, in *Operator) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { s.backup(hc, *in, "") }}, nil
-	}, summary("A consistent copy of the store, with its checksum in the last line", "store"))
-	huma.Post(s.api, "/v1/backup", s.tenantBackup, summary("A store with what is the tenant's alone, with its checksum in the last line", "store"))
+	}, summary("Copy the store consistently; the last line has the checksum", "store"))
+	huma.Post(s.api, "/v1/backup", s.tenantBackup, summary("Copy the rows of one tenant into a store of their own; the last line has the checksum", "store"))
 }
 
 type tenantBackupInput struct {

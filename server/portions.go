@@ -61,9 +61,9 @@ type deadLetterFunc func(context.Context, *letterInput, edda.DeadLetter) (*body[
 
 func (s *Server) deadLetterPortions() {
 	const base = "/v1/deadletters/"
-	huma.Post(s.api, base+edda.VerbRedrive, s.portionOf(edda.VerbRedrive, s.redrive), summary("Apply the events of many again, a portion a call", "dead letters"))
-	huma.Post(s.api, base+edda.VerbDrop, s.portionOf(edda.VerbDrop, s.drop), summary("Give the events of many up, a portion a call", "dead letters"))
-	huma.Post(s.api, base+edda.VerbSkip, s.portionOf(edda.VerbSkip, s.skip), summary("Give the poison events of many keys up, a portion a call", "dead letters"))
+	huma.Post(s.api, base+edda.VerbRedrive, s.portionOf(edda.VerbRedrive, s.redrive), summary("Redrive many dead letters, one portion per call", "dead letters"))
+	huma.Post(s.api, base+edda.VerbDrop, s.portionOf(edda.VerbDrop, s.drop), summary("Drop many dead letters, one portion per call", "dead letters"))
+	huma.Post(s.api, base+edda.VerbSkip, s.portionOf(edda.VerbSkip, s.skip), summary("Skip the poison events of many keys, one portion per call", "dead letters"))
 }
 
 // portion is the work of one call.

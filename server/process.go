@@ -221,11 +221,11 @@ func (s *Server) process() {
 			return nil, s.internal("info", err)
 		}
 		return &body[Info]{info}, nil
-	}, summary("What this process runs", "process"))
+	}, summary("Show the state of this process", "process"))
 	huma.Post(s.api, "/admin/drain", func(ctx context.Context, who *Operator) (*body[Drain], error) {
 		return &body[Drain]{s.options.Process.Drain(ctx, *who)}, nil
-	}, summary("Stop in stages; call again for the progress", "process"))
-	huma.Post(s.api, "/admin/reload", s.reload, summary("Read the manifests again", "process"))
+	}, summary("Drain this process; call again for the progress", "process"))
+	huma.Post(s.api, "/admin/reload", s.reload, summary("Reload the manifests", "process"))
 }
 
 func (s *Server) reload(ctx context.Context, q *ReloadOrder) (*body[Reload], error) {

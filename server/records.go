@@ -55,9 +55,9 @@ type auditInput struct {
 }
 
 func (s *Server) records() {
-	huma.Get(s.api, "/v1/held", s.held, summary("Keys that a poison event holds", "instances"))
-	huma.Get(s.api, "/v1/parked", s.parked, summary("Keys whose events wait for their instance", "instances"))
-	huma.Get(s.api, "/v1/audit", s.audit, summary("What operators did, and why", "audit"))
+	huma.Get(s.api, "/v1/held", s.held, summary("List keys that a poison event holds", "instances"))
+	huma.Get(s.api, "/v1/parked", s.parked, summary("List keys whose events wait for their instance to begin", "instances"))
+	huma.Get(s.api, "/v1/audit", s.audit, summary("List operator commands, with their reasons", "audit"))
 }
 
 func (s *Server) held(_ context.Context, in *waitingInput) (*body[WaitingList], error) {

@@ -71,9 +71,9 @@ func (in *letterInput) data() json.RawMessage {
 
 func (s *Server) deadLetterCommands() {
 	const base = "/v1/deadletters/{id}/"
-	huma.Post(s.api, base+edda.VerbRedrive, s.deadLetterCommand(edda.VerbRedrive, s.redrive), summary("Apply its event again", "dead letters"))
-	huma.Post(s.api, base+edda.VerbDrop, s.deadLetterCommand(edda.VerbDrop, s.drop), summary("Give its event up", "dead letters"))
-	huma.Post(s.api, base+edda.VerbSkip, s.deadLetterCommand(edda.VerbSkip, s.skip), summary("Give the poison event up, and apply those behind it", "dead letters"))
+	huma.Post(s.api, base+edda.VerbRedrive, s.deadLetterCommand(edda.VerbRedrive, s.redrive), summary("Redrive a dead letter: apply its event again", "dead letters"))
+	huma.Post(s.api, base+edda.VerbDrop, s.deadLetterCommand(edda.VerbDrop, s.drop), summary("Drop a dead letter: discard its event", "dead letters"))
+	huma.Post(s.api, base+edda.VerbSkip, s.deadLetterCommand(edda.VerbSkip, s.skip), summary("Skip a poison event, and apply the events held behind it", "dead letters"))
 }
 
 // deadLetterCommand checks the input of a command on a dead letter and loads it.

@@ -52,8 +52,8 @@ type ReplayList struct {
 }
 
 func (s *Server) replays() {
-	huma.Post(s.api, "/admin/replay", s.beginReplay, summary("Build instances again from what is recorded", "process"))
-	huma.Get(s.api, "/admin/replay", s.listReplays, summary("How far replays have come", "process"))
+	huma.Post(s.api, "/admin/replay", s.beginReplay, summary("Replay instances: rebuild them from their recorded events", "process"))
+	huma.Get(s.api, "/admin/replay", s.listReplays, summary("List replays and their progress", "process"))
 }
 
 var errNoReplays = huma.NewError(http.StatusNotFound, "this process has no sagas: ask one with the role saga or combined")
