@@ -59,35 +59,6 @@ func whole() permission {
 	}}
 }
 
-// TestNothingThatIsHugeIsTaken makes each text of the largest calls too long, one at a time.
-func TestNothingThatIsHugeIsTaken(t *testing.T) {
-	w := newWorld(t, Options{}).settle()
-	before := w.dump()
-	texts := func(names ...string) []string { return names }
-	for _, c := range []struct {
-		method, wrapper string
-		params          dict2
-		texts           []string
-	}{
-		{"actor.create", "actor", dict2{"id": 9}, texts("pubkey")},
-		{"runner.create", "runner", dict2{"id": 9, "local": true}, texts("pubkey", "address", "topic", "secret")},
-		{"job.create", "job", dict2{"id": 9, "caller_id": 1, "script_type": "v"}, texts("script", "executor", "script_type", "signatures")},
-		{"message.create", "message", dict2{"id": 9, "caller_id": 1, "message_type": "chat"}, texts("message", "topic", "reply_to", "message_type", "message_format_type")},
-	} {
-		for _, name := range c.texts {
-			o := maps.Clone(c.params)
-			o[name] = strings.Repeat("x", 1<<20+1)
-			d := w.refused(jsonrpc.InvalidParams, c.method, dict2{"context_id": 7, c.wrapper: o})
-			if len(d.Why) > 500 {
-				t.Errorf("%s %s: the error is %d bytes long", c.method, name, len(d.Why))
-			}
-		}
-	}
-	if w.dump() != before {
-		t.Error("something huge changed Redis")
-	}
-}
-
 // short formats a value for a message of the test.
 func short(v any) string {
 	raw, _ := json.Marshal(v)

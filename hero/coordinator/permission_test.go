@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -109,49 +108,7 @@ func permissions() []permission {
 // contextOf returns the context of a row, one of the 15 in Redis.
 func contextOf(id uint32) uint32 { return 8 + id%7 }
 
-// may reports whether the actor has one of the roles.
-func (p permission) may(actor uint32) bool {
-	if p.who == anybody || p.who == shown || actor == admin || actor == other {
-		return p.who != itself
-	}
-	switch actor {
-	case executor:
-		return p.who == executors || p.who == readers
-	case reader:
-		return p.who == readers
-	}
-	return p.who == itself
-}
-
-// TestRightsOfEachRole checks the whole table: every method and actor, with a parameter and
-// with a token. A refused call changes nothing.
-func TestRightsOfEachRole(t *testing.T) {
-	for _, mode := range []string{"actor_id", "token"} {
-		t.Run(mode, func(t *testing.T) {
-			w := newWorld(t, Options{}).settle()
-			call := w.asSaid
-			if mode == "token" {
-				call = w.withTokens()
-			}
-			id := uint32(100)
-			for _, p := range permissions() {
-				for _, actor := range []uint32{stranger, reader, executor, other, admin} {
-					id++
-					p.prepare(w, id)
-					w.permitted(p, id, actor, call)
-				}
-			}
-		})
-	}
-}
-
 type caller func(ctx context.Context, actor uint32, method string, params dict2) error
-
-func (w *world) asSaid(ctx context.Context, actor uint32, method string, params dict2) error {
-	params = maps.Clone(params)
-	params["actor_id"] = actor
-	return w.http1.Call(ctx, method, params, nil)
-}
 
 // tokenOf returns an actor's token.
 func tokenOf(actor uint32) string { return fmt.Sprintf("token-of-the-actor-%d", actor) }
@@ -172,29 +129,6 @@ func (w *world) withTokens() caller {
 	url := serveHTTP(w.t, c)
 	return func(ctx context.Context, actor uint32, method string, params dict2) error {
 		return jsonrpc.NewClient(url, jsonrpc.ClientOptions{Token: tokenOf(actor)}).Call(ctx, method, params, nil)
-	}
-}
-
-func (w *world) permitted(p permission, id, actor uint32, call caller) {
-	w.t.Helper()
-	before := w.dump()
-	err := call(w.t.Context(), actor, p.method, p.params(id, actor))
-	if p.may(actor) {
-		if err != nil {
-			w.t.Errorf("%s by actor %d, which may: %v", p.method, actor, err)
-		}
-		return
-	}
-	var e *jsonrpc.Error
-	if !errors.As(err, &e) || e.Code != jsonrpc.PermissionDenied {
-		w.t.Errorf("%s by actor %d, which may not: %v", p.method, actor, err)
-		return
-	}
-	if d := detailOf(w.t, e); d.Do == "" || !strings.Contains(d.Why, fmt.Sprint("actor ", actor)) {
-		w.t.Errorf("%s by actor %d is denied with %+v", p.method, actor, d)
-	}
-	if w.dump() != before {
-		w.t.Errorf("%s by actor %d was denied and changed Redis", p.method, actor)
 	}
 }
 
