@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -10,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
+
+// update rewrites the reference, and the wanted outputs of the scripts.
+var update = flag.Bool("update", false, "rewrite docs/CLI.md and the wanted outputs of the scripts")
 
 const referencePage = "../docs/CLI.md"
 

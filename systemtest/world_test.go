@@ -446,16 +446,17 @@ func (w *world) publish(subject, body string) {
 // patience bounds the virtual time that until waits.
 const patience = time.Minute
 
-// until lets virtual time pass, a little at a time and only when nothing else
-// can happen, until the condition holds.
+// until lets virtual time pass, a little at a time and only when nothing else can happen, until the
+// condition holds. It checks every millisecond at first, then after each further hundredth of the
+// time that it has waited.
 func (w *world) until(what string, holds func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for began := time.Now(); ; time.Sleep(max(time.Millisecond, time.Since(began)/100)) {
 		synctest.Wait()
 		if holds() {
 			return
 		}
-		if time.Now().After(deadline) {
+		if time.Since(began) > patience {
 			w.t.Fatalf("%s: not within %v; %s", what, patience, w.story())
 		}
 	}
