@@ -3,6 +3,7 @@ package effects
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"time"
 
@@ -209,8 +210,21 @@ func (c *consumer) start(cmd *Command, d Delivery) {
 	go c.work(t)
 }
 
+// stackOfACommand is about what the calls below work need of the stack.
+const stackOfACommand = 8 << 10
+
+// growStack grows the stack of a new goroutine while it is empty. Otherwise the runtime copies it
+// in the middle of the call, frame by frame, which takes 3 % of the whole CPU time under load.
+//
+//go:noinline
+func growStack() byte {
+	var room [stackOfACommand]byte
+	return room[len(os.Args)%len(room)] // an index that the compiler does not know
+}
+
 // work brings a command to its end and settles its messages.
 func (c *consumer) work(t *task) {
+	growStack()
 	defer c.commands.Done()
 	how := t.handle()
 	t.stop(nil)

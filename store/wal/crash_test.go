@@ -565,7 +565,8 @@ func TestCloseIsBoundedAndLeavesTheWAL(t *testing.T) {
 // FuzzAWAL reads what anybody may have put into the files: transactions, or an error.
 func FuzzAWAL(f *testing.F) {
 	id := walID{1}
-	framed, err := encode(1, []written{{&Bucket{space: []byte(flat)}, newRow(put, []byte("k"), []byte("v"), 1)}})
+	var e encoder
+	framed, err := e.encode(1, []written{{&Bucket{space: []byte(flat)}, newRow(put, []byte("k"), []byte("v"), 1)}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -199,9 +199,10 @@ func TestRefusedChangesSayWhy(t *testing.T) {
 
 // FuzzAnEntry reads what anybody may have put into a WAL: it is rows, or an error.
 func FuzzAnEntry(f *testing.F) {
+	var e encoder
 	space := &Bucket{space: []byte(flat)}
 	inner := &Bucket{space: []byte(nested), inner: []byte("0001")}
-	framed, err := encode(7, []written{
+	framed, err := e.encode(7, []written{
 		{space, newRow(put, []byte("k"), bytes.Repeat([]byte("v"), 100), 7)}, {space, newRow(tombstone, []byte("l"), nil, 7)},
 		{inner, newRow(put, []byte("m"), nil, 7)},
 	})
@@ -231,10 +232,11 @@ func FuzzAnEntry(f *testing.F) {
 // TestEntriesRoundTrip: compressed or not, with the last row of each key only.
 func TestEntriesRoundTrip(t *testing.T) {
 	for _, value := range []string{"x", strings.Repeat("long and alike ", 100)} {
+		var e encoder
 		b := &Bucket{space: []byte(nested), inner: []byte("0001")}
 		before := newRow(put, []byte("k"), []byte("before"), 3)
 		before.stale = true
-		framed, err := encode(3, []written{{b, before}, {b, newRow(put, []byte("k"), []byte(value), 3)}, {b, newRow(tombstone, []byte("l"), nil, 3)}})
+		framed, err := e.encode(3, []written{{b, before}, {b, newRow(put, []byte("k"), []byte(value), 3)}, {b, newRow(tombstone, []byte("l"), nil, 3)}})
 		if err != nil {
 			t.Fatal(err)
 		}

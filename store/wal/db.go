@@ -107,6 +107,7 @@ type DB struct {
 	writer   sync.Mutex // held by the writing transaction; guards the fields below
 	path     string     // prefix of the names of the WAL's files
 	wal      *walFiles  // nil before the first WAL
+	scratch  encoder
 	expected int  // rows of the last transaction, as a guess for the next
 	retired  bool // another file has replaced this one
 

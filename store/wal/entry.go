@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/klauspost/compress/s2"
 )
@@ -47,22 +48,46 @@ const leastGain = 8
 // maxRows bounds the rows of an entry, and what a reader allocates for a damaged one.
 const maxRows = 1 << 30
 
+// maxScratch bounds the memory that is kept for the next entry. A transaction with a thousand
+// instances needs as much.
+const maxScratch = 8 << 20
+
+// encoder encodes entries, one at a time, into memory that it uses again: an entry is valid until
+// the next.
+type encoder struct {
+	rows, framed []byte
+}
+
 // encode encodes an entry, with room for the header of a record before it.
-func encode(seq uint64, rows []written) (framed []byte, err error) {
-	text := appendRows(make([]byte, 0, sizeOf(rows)), rows)
-	if len(text) > maxRows {
-		return nil, fmt.Errorf("a transaction of %d bytes: at most %d go into the log", len(text), maxRows)
+func (e *encoder) encode(seq uint64, rows []written) (framed []byte, err error) {
+	if cap(e.rows)+cap(e.framed) > maxScratch {
+		*e = encoder{}
 	}
-	framed = make([]byte, recordHeader+entryHeader+s2.MaxEncodedLen(len(text)))
-	entry := framed[recordHeader:]
-	block := s2.Encode(entry[entryHeader:], text)
+	e.rows = appendRows(slices.Grow(e.rows[:0], sizeOf(rows)), rows)
+	if len(e.rows) > maxRows {
+		return nil, fmt.Errorf("a transaction of %d bytes: at most %d go into the log", len(e.rows), maxRows)
+	}
+	need := recordHeader + entryHeader + s2.MaxEncodedLen(len(e.rows))
+	if cap(e.framed) < need {
+		e.framed = make([]byte, need)
+	}
+	entry := e.framed[recordHeader:need]
+	block := s2.Encode(entry[entryHeader:], e.rows)
 	how := byte(compressed)
-	if len(block) > len(text)-len(text)/leastGain {
-		how, block = plain, entry[entryHeader:entryHeader+copy(entry[entryHeader:], text)]
+	if len(block) > len(e.rows)-len(e.rows)/leastGain {
+		how, block = plain, entry[entryHeader:entryHeader+copy(entry[entryHeader:], e.rows)]
 	}
 	entry[0], entry[1] = entryVersion, how
 	binary.BigEndian.PutUint32(entry[2:], checksum(seq, block))
-	return framed[:recordHeader+entryHeader+len(block)], nil
+	return e.framed[:recordHeader+entryHeader+len(block)], nil
+}
+
+// poison overwrites the entry once it is in its file, in builds that do.
+func (e *encoder) poison() {
+	if Poison != nil {
+		Poison(e.rows)
+		Poison(e.framed)
+	}
 }
 
 // inBucket begins the rows of another bucket.

@@ -177,10 +177,11 @@ func (db *DB) commit(tx *Tx) error {
 		db.installVersion(t)
 		return db.flushHeld(time.Time{})
 	}
-	framed, err := encode(tx.seq, tx.wrotes)
+	framed, err := db.scratch.encode(tx.seq, tx.wrotes)
 	if err != nil {
 		return err
 	}
+	defer db.scratch.poison()
 	switch unsure, err := db.wal.append(tx.seq, framed); {
 	case unsure:
 		db.breaks(err)
