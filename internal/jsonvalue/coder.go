@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -15,33 +14,16 @@ type Object interface {
 	Fields(c *Coder)
 }
 
-// keptRoom bounds the buffer that a coder keeps in the pool. The state of a saga may have as much.
-const keptRoom = 256 << 10
-
-// coders is the pool of the package. Nothing outside of it gets a pooled coder or its buffer.
-var coders = sync.Pool{New: func() any { return new(Coder) }}
-
-// pooled returns a coder of the pool. Call release when everything written is copied.
-func pooled() *Coder { return coders.Get().(*Coder) }
-
-// release returns a coder to the pool, with written as its buffer.
-func (c *Coder) release(written []byte) {
-	if cap(written) <= keptRoom {
-		c.room = written[:0]
-	}
-	poison(c.room)
-	coders.Put(c)
-}
+// usualSize is the memory that an encoding begins with: most rows and messages fit in it.
+const usualSize = 512
 
 // Marshal encodes the struct that v points to.
 func Marshal(v any) ([]byte, error) {
-	c := pooled()
-	b, err := c.Append(c.room, v)
-	defer c.release(b)
+	b, err := new(Coder).Append(make([]byte, 0, usualSize), v)
 	if err != nil {
 		return nil, err
 	}
-	return bytes.Clone(b), nil
+	return b, nil
 }
 
 // Append encodes the struct that v points to and appends it to b. On an error it returns b.
@@ -70,9 +52,7 @@ func Unmarshal[T any](data []byte, v *T) error {
 // UnmarshalAny is Unmarshal for a type that is known by reflection only; empty empties *v again.
 func UnmarshalAny(data []byte, v any, empty func()) error {
 	if known(v) {
-		c := pooled()
-		defer c.release(c.room)
-		if c.decode(data, v) {
+		if new(Coder).decode(data, v) {
 			return nil
 		}
 		empty()
@@ -93,7 +73,6 @@ func (c *Coder) decode(data []byte, v any) bool {
 type Coder struct {
 	writing bool
 	out     []byte
-	room    []byte // empty; the buffer of Marshal and Encode
 	stamp   stamp
 	reader
 	object

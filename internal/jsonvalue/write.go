@@ -11,13 +11,7 @@ import (
 
 // write encodes a canonical value without reflection. It reports false for any other value.
 func write(v any) (json.RawMessage, bool) {
-	c := pooled()
-	b, ok := appendValue(c.room, v, 0)
-	defer c.release(b)
-	if !ok {
-		return nil, false
-	}
-	return slices.Clone(b), true
+	return appendValue(make([]byte, 0, usualSize), v, 0)
 }
 
 // Append appends a canonical value to b, encoded as by [Encode]. level is the depth of the value
