@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -140,7 +139,7 @@ type Lease struct {
 	madeOf   func(store string) bool
 	mayAdopt bool
 
-	mu          sync.Mutex // guards the fields below, after the lease is acquired
+	mu          lock // guards the fields below, after the lease is acquired
 	kv          jetstream.KeyValue
 	held        holder
 	revision    uint64 // of the last own write
@@ -154,7 +153,7 @@ type Lease struct {
 
 // AcquireLease acquires the lease. An edda.Permanent error names the holder that has it.
 func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (*Lease, error) {
-	l := &Lease{js: js, bucket: o.bucket(), log: o.Log, madeOf: o.MadeOf, mayAdopt: o.AdoptEmpty, held: holder{
+	l := &Lease{mu: newLock(), js: js, bucket: o.bucket(), log: o.Log, madeOf: o.MadeOf, mayAdopt: o.AdoptEmpty, held: holder{
 		Store: o.Store, Host: o.Host, Process: o.Process, Tenants: o.Tenants, Worker: o.Worker, Since: time.Now().UTC(),
 		Where: thisProcess(), File: o.File,
 	}, lostSignal: make(chan struct{})}
@@ -391,6 +390,14 @@ func readHolder(e jetstream.KeyValueEntry) (holder, error) {
 	err := json.Unmarshal(e.Value(), &h)
 	return h, err
 }
+
+// lock is a mutex that is held during requests to the server, each of which has a timeout. It is a
+// channel, because testing/synctest lets no time pass while a goroutine waits for a sync.Mutex.
+type lock chan struct{}
+
+func newLock() lock    { return make(lock, 1) }
+func (l lock) Lock()   { l <- struct{}{} }
+func (l lock) Unlock() { <-l }
 
 // Run renews the lease until ctx ends. It returns ErrLeaseLost when another process has the lease.
 // Then the fence is shut and everything must stop. Without a connection it retries; meanwhile the
