@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -163,9 +164,11 @@ const (
 	after      // it arrives, and its answer is lost
 )
 
-// cutWire passes calls on to a coordinator, but for those that are cut.
+// cutWire passes calls on to a coordinator, but for those that are cut. It asks cuts about one call
+// at a time.
 func cutWire(t *testing.T, url string, cuts func(method string, params []byte) cut) string {
 	t.Helper()
+	var asking sync.Mutex
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -178,7 +181,9 @@ func cutWire(t *testing.T, url string, cuts func(method string, params []byte) c
 		if err := json.Unmarshal(text, &req); err != nil {
 			t.Error(err)
 		}
+		asking.Lock()
 		how := cuts(req.Method, req.Params)
+		asking.Unlock()
 		if how == before {
 			panic(http.ErrAbortHandler)
 		}

@@ -12,10 +12,6 @@ import (
 	"edda/internal/realservers"
 )
 
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"edda": func() { os.Exit(Main("dev")) }})
-}
-
 // TestScripts runs the scripts of testdata/scripts, each beside the store of the format's test.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata/scripts", UpdateScripts: *update, Setup: func(env *testscript.Env) error {
