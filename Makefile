@@ -76,7 +76,7 @@ SLOW := cli effects/sqleffect hero/% internal/archtest internal/demo internal/re
 	internal/costbudget internal/harness internal/shop store/wal systemtest systemtest/%
 QUICK = $(filter-out $(addprefix edda/,$(SLOW)),$(shell $(GO) list ./...)) edda/hero/flow edda/hero/flowsaga
 
-quick: ## in less than a minute: the tests that need no server and no Python; `make test` runs all
+quick: ## in about a minute: the tests that need no server and no Python; `make test` runs all
 	$(THRIFT) $(GO) test -vet=off -tags quick -timeout 5m $(QUICK)
 
 KILLS ?= 240
