@@ -23,7 +23,15 @@ func Marshal(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b, nil
+	return fitted(b), nil
+}
+
+// fitted copies an encoding that fills less than half of its memory, because it may be kept for long.
+func fitted(b []byte) []byte {
+	if len(b) < cap(b)/2 {
+		return bytes.Clone(b)
+	}
+	return b
 }
 
 // Append encodes the struct that v points to and appends it to b. On an error it returns b.

@@ -11,7 +11,8 @@ import (
 
 // write encodes a canonical value without reflection. It reports false for any other value.
 func write(v any) (json.RawMessage, bool) {
-	return appendValue(make([]byte, 0, usualSize), v, 0)
+	b, ok := appendValue(make([]byte, 0, usualSize), v, 0)
+	return fitted(b), ok
 }
 
 // Append appends a canonical value to b, encoded as by [Encode]. level is the depth of the value

@@ -125,6 +125,13 @@ func (w WorkerLease) mode() string {
 	return "effects.ledger: local"
 }
 
+// lock is a mutex for a goroutine that waits for the server while it holds it. A channel takes the
+// place of sync.Mutex, because testing/synctest stops its clock while a goroutine waits for a mutex.
+type lock chan struct{}
+
+func (l lock) Lock()   { l <- struct{}{} }
+func (l lock) Unlock() { <-l }
+
 // Lease prevents a second saga process for the same tenants, and a second effect worker for the
 // same commands unless both share their ledger. A process on the same machine takes over its
 // store's lease at once if the former holder has ended. Any other process is refused until the
@@ -153,7 +160,7 @@ type Lease struct {
 
 // AcquireLease acquires the lease. An edda.Permanent error names the holder that has it.
 func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (*Lease, error) {
-	l := &Lease{mu: newLock(), js: js, bucket: o.bucket(), log: o.Log, madeOf: o.MadeOf, mayAdopt: o.AdoptEmpty, held: holder{
+	l := &Lease{mu: make(lock, 1), js: js, bucket: o.bucket(), log: o.Log, madeOf: o.MadeOf, mayAdopt: o.AdoptEmpty, held: holder{
 		Store: o.Store, Host: o.Host, Process: o.Process, Tenants: o.Tenants, Worker: o.Worker, Since: time.Now().UTC(),
 		Where: thisProcess(), File: o.File,
 	}, lostSignal: make(chan struct{})}
@@ -390,14 +397,6 @@ func readHolder(e jetstream.KeyValueEntry) (holder, error) {
 	err := json.Unmarshal(e.Value(), &h)
 	return h, err
 }
-
-// lock is a mutex that is held during requests to the server, each of which has a timeout. It is a
-// channel, because testing/synctest lets no time pass while a goroutine waits for a sync.Mutex.
-type lock chan struct{}
-
-func newLock() lock    { return make(lock, 1) }
-func (l lock) Lock()   { l <- struct{}{} }
-func (l lock) Unlock() { <-l }
 
 // Run renews the lease until ctx ends. It returns ErrLeaseLost when another process has the lease.
 // Then the fence is shut and everything must stop. Without a connection it retries; meanwhile the
