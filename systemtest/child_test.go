@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -17,12 +16,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"edda/internal/harness"
+	"edda/internal/realservers"
 	"edda/internal/testkit"
 	"edda/server"
 )
@@ -66,35 +65,14 @@ func (s *screen) tail() string {
 	return text[max(0, len(text)-mostSaid):]
 }
 
-// Where the processes of these tests listen: below the ports from which connections
-// are made, so that none takes one while its process is dead.
-const (
-	firstPort = 20_000
-	ports     = 12_000
-	portTries = 100
-)
-
-// nextPort counts the ports that were looked at, from any one: no two tests that run
-// beside each other are given the same.
-var nextPort = func() *atomic.Int64 {
-	var n atomic.Int64
-	n.Store(rand.Int64N(ports))
-	return &n
-}()
-
-// freeAddr is a loopback address that nobody listens on.
+// freeAddr is a loopback address that nobody listens on, and that only its caller gets.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	for range portTries {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+nextPort.Add(1)%ports))
-		if err != nil {
-			continue // taken
-		}
-		defer l.Close()
-		return l.Addr().String()
+	port, err := realservers.FreePort()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("there is no free port from %d to %d", firstPort, firstPort+ports)
-	return ""
+	return net.JoinHostPort("127.0.0.1", port)
 }
 
 // launch starts the binary and does not wait for it.

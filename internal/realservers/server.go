@@ -53,7 +53,7 @@ func newServer(name string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	port, err := FreePort()
 	return &Server{Host: "127.0.0.1", Port: port, User: "edda", Password: "Edda.S3cret", Database: "shop", dir: dir}, err
 }
 
@@ -65,17 +65,34 @@ const (
 	portTries = 100
 )
 
-// freePort returns a port that was free a moment ago.
-func freePort() (string, error) {
+// reserved holds the reservations of this process, which last as long as the process.
+var reserved struct {
+	sync.Mutex
+	ports []net.PacketConn
+}
+
+// FreePort returns a port on which no TCP server listens, and reserves it for this process: no
+// other call returns it, here or in another test process. A reservation is a UDP socket of the same
+// number, so a server can listen on the port at once.
+func FreePort() (string, error) {
 	var err error
 	for range portTries {
 		port := strconv.Itoa(firstPort + rand.IntN(ports))
-		var l net.Listener
-		if l, err = net.Listen("tcp", "127.0.0.1:"+port); err == nil {
-			return port, l.Close()
+		var reservation net.PacketConn
+		if reservation, err = net.ListenPacket("udp", "127.0.0.1:"+port); err != nil {
+			continue
 		}
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:"+port); err != nil {
+			_ = reservation.Close()
+			continue
+		}
+		reserved.Lock()
+		reserved.ports = append(reserved.ports, reservation)
+		reserved.Unlock()
+		return port, l.Close()
 	}
-	return "", err
+	return "", fmt.Errorf("find a free port from %d to %d: %w", firstPort, firstPort+ports, err)
 }
 
 // find looks for a program in folders, which may contain *, and in PATH.
