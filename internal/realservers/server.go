@@ -65,34 +65,35 @@ const (
 	portTries = 100
 )
 
-// reserved holds the reservations of this process, which last as long as the process.
-var reserved struct {
-	sync.Mutex
-	ports []net.PacketConn
-}
-
 // FreePort returns a port on which no TCP server listens, and reserves it for this process: no
-// other call returns it, here or in another test process. A reservation is a UDP socket of the same
-// number, so a server can listen on the port at once.
+// other call returns it, here or in another test process.
 func FreePort() (string, error) {
 	var err error
 	for range portTries {
-		port := strconv.Itoa(firstPort + rand.IntN(ports))
-		var reservation net.PacketConn
-		if reservation, err = net.ListenPacket("udp", "127.0.0.1:"+port); err != nil {
+		port := firstPort + rand.IntN(ports)
+		if err = reserve(port); err != nil {
 			continue
 		}
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		var l net.Listener
-		if l, err = net.Listen("tcp", "127.0.0.1:"+port); err != nil {
-			_ = reservation.Close()
-			continue
+		if l, err = net.Listen("tcp", address); err == nil {
+			return strconv.Itoa(port), l.Close()
 		}
-		reserved.Lock()
-		reserved.ports = append(reserved.ports, reservation)
-		reserved.Unlock()
-		return port, l.Close()
 	}
 	return "", fmt.Errorf("find a free port from %d to %d: %w", firstPort, firstPort+ports, err)
+}
+
+// reserve takes the UDP port of the same number, so a TCP server can listen on the port at once.
+// The socket is a bare descriptor, which stays open until the process ends.
+func reserve(port int) error {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return errors.Join(err, syscall.Close(fd))
+	}
+	return nil
 }
 
 // find looks for a program in folders, which may contain *, and in PATH.
