@@ -1,9 +1,10 @@
+//go:build !quick
+
 package engine
 
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,14 +117,6 @@ func runPlan(t *testing.T, r *rapid.T, plan []string) {
 	for _, c := range complaints {
 		r.Error(c)
 	}
-}
-
-// rewind makes the streams deliver everything after the durable positions again.
-func (w *world) rewind() {
-	at := map[string]uint64{"A": w.position("A").Seq, "B": w.position("B").Seq}
-	w.streams.change(func() {
-		w.streams.waiting = slices.DeleteFunc(slices.Clone(w.streams.stored), func(ev edda.Event) bool { return ev.Seq <= at[ev.Stream] })
-	})
 }
 
 // stored returns the event ids of a key by stream, in stream order.

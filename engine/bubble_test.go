@@ -232,3 +232,11 @@ func numbered(prefix string) func(int) string {
 }
 
 func joined(ids []string) string { return strings.Join(ids, " ") }
+
+// rewind makes the streams deliver everything after the durable positions again.
+func (w *world) rewind() {
+	at := map[string]uint64{"A": w.position("A").Seq, "B": w.position("B").Seq}
+	w.streams.change(func() {
+		w.streams.waiting = slices.DeleteFunc(slices.Clone(w.streams.stored), func(ev edda.Event) bool { return ev.Seq <= at[ev.Stream] })
+	})
+}

@@ -146,6 +146,7 @@ func TestAFailedRestoreKeepsTheFoldersThatWereThere(t *testing.T) {
 }
 
 func TestRestoreDoesNotReplaceAStoreUnasked(t *testing.T) {
+	t.Parallel() // it waits
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	db.commit(t, formatChanges()[0])
@@ -249,6 +250,7 @@ func TestARestoreAfterAKilledRestore(t *testing.T) {
 // TestReplaceStoreRefusesAnOpenFile: an opened file could create a WAL under the name of the old
 // one.
 func TestReplaceStoreRefusesAnOpenFile(t *testing.T) {
+	t.Parallel() // it waits
 	db := open(t, t.TempDir(), Options{})
 	db.commit(t, formatChanges()[0])
 	dir := filepath.Dir(crashed(t, db))

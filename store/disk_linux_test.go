@@ -114,6 +114,7 @@ func TestFailedDiskChangesNothingAndHeals(t *testing.T) {
 
 // TestAFailedFlushIsLoggedOnce: although it is retried every second. Recovery is logged, too.
 func TestAFailedFlushIsLoggedOnce(t *testing.T) {
+	t.Parallel() // it waits
 	core, logs := observer.New(zapcore.InfoLevel)
 	d := &disk{t: t}
 	db := open(t, t.TempDir(), Options{openFile: d.open, flushAt: 4 << 10, Log: zap.New(core)})
@@ -172,6 +173,7 @@ func TestAFailedSyncEndsCommitting(t *testing.T) {
 }
 
 func TestHealthReturnsByItself(t *testing.T) {
+	t.Parallel() // it waits
 	d := &disk{t: t}
 	db := open(t, t.TempDir(), Options{openFile: d.open})
 	spare(t, db)

@@ -61,6 +61,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestOpenRefusesAFileInUse(t *testing.T) {
+	t.Parallel() // it waits
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	_, err := Open(dir, Options{})

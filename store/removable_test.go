@@ -22,6 +22,7 @@ func TestAnIncidentKeepsItsInstance(t *testing.T) {
 
 // There is a store at every moment: a start that found none would begin a new one.
 func TestAReplacedStoreKeepsAName(t *testing.T) {
+	t.Parallel() // it waits
 	dir, other := t.TempDir(), t.TempDir()
 	id := map[string]string{}
 	for _, d := range []string{dir, other} {

@@ -47,21 +47,22 @@ func places(events []edda.Event) (out []string) {
 // TestARestoredStoreGetsALateResultAtItsTime: messages that others stored before the echo were
 // later than the result. The echo is a duplicate at its place.
 func TestARestoredStoreGetsALateResultAtItsTime(t *testing.T) {
+	const gap = 10 * time.Minute // between the messages of others
 	for _, restored := range []bool{true, false} {
 		bubble(t, func(ctx context.Context, w *world) {
 			_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
 			stop()
 			for i := range 3 {
 				w.send("acme", "O1", i)
-				time.Sleep(time.Hour)
+				time.Sleep(gap)
 			}
 			w.publishEcho("acme", "prompt", 0)
 			w.publishEcho("acme", "slow", lateAfter)
 			w.result("acme", "plain")
-			w.publishEcho("other", "foreign", 2*time.Hour)
-			w.publishEcho("acme", "late", 90*time.Minute)
-			w.publishEcho("acme", "later", 150*time.Minute)
-			time.Sleep(time.Hour)
+			w.publishEcho("other", "foreign", 2*gap)
+			w.publishEcho("acme", "late", 3*gap/2)
+			w.publishEcho("acme", "later", 5*gap/2)
+			time.Sleep(gap)
 			w.send("acme", "O1", 3)
 			src, stop := w.open(ctx, nil, SourceOptions{From: FromAll, Restored: restored, Tenants: wire.Tenants{"ac*"}})
 			defer stop()

@@ -240,6 +240,7 @@ func file(message, pkg string, imports ...string) *descriptorpb.FileDescriptorPr
 }
 
 func TestReflectionThatLies(t *testing.T) {
+	t.Parallel() // it waits
 	type files = []*descriptorpb.FileDescriptorProto
 	for name, answer := range map[string]func(int, *rpb.ServerReflectionRequest) files{
 		"nothing":               func(int, *rpb.ServerReflectionRequest) files { return nil },

@@ -75,6 +75,7 @@ func TestAResetCallIsNotSentAgain(t *testing.T) {
 
 // TestARefusedCallIsNotSent: it may go out again, but not for ever.
 func TestARefusedCallIsNotSent(t *testing.T) {
+	t.Parallel() // it waits
 	address, ca, refused := resets(t, http2.ErrCodeRefusedStream)
 	_, err := call(t, provider(t, dial.Options{AllowLoopback: true}), map[string]any{"url": address, "body": 1, "tls": map[string]any{"ca": ca}})
 	if class(err) != notSent || refused.Load() != 1+maxResends {

@@ -187,6 +187,7 @@ func TestOneLargeNumberMakesNoTextOfAnAnswer(t *testing.T) {
 
 // TestRetryAfterIsWaitedFor: no attempt is made before the time that was asked for.
 func TestRetryAfterIsWaitedFor(t *testing.T) {
+	t.Parallel() // it waits
 	s := open(t)
 	var first time.Time
 	s.answer = func(w http.ResponseWriter, r *http.Request) {

@@ -81,6 +81,7 @@ func reaches(t *testing.T, c Connection) (bool, string) {
 }
 
 func TestNATSOverTLS(t *testing.T) {
+	t.Parallel() // it waits
 	ca, stranger := testcerts.New(t), testcerts.New(t)
 	plain, mutual := secured(t, ca, false), secured(t, ca, true)
 	mine, forged := ca.Issue(t, "edda"), stranger.Issue(t, "edda")
