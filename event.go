@@ -47,7 +47,10 @@ type Event struct {
 	// Type is the event type; a signal's name; an answer's choice; an
 	// operator's verb; a schedule's name; for KindStart the trigger of the
 	// start handler, or empty for the only one.
-	Type          string `json:"type,omitempty"`
+	Type string `json:"type,omitempty"`
+	// FullType is the type of a CloudEvent as its producer wrote it, such as
+	// com.github.pull_request.opened, unless AggregateType and Type say it.
+	FullType      string `json:"full_type,omitempty"`
 	AggregateType string `json:"aggregate_type,omitempty"` // for a workflow fact the saga's name
 	AggregateID   string `json:"aggregate_id,omitempty"`
 	Version       int    `json:"version,omitempty"`

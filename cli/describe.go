@@ -154,6 +154,9 @@ func inputName(ev edda.Event) string {
 	case edda.KindSchedule:
 		return "schedule." + ev.Type
 	}
+	if ev.FullType != "" {
+		return ev.FullType
+	}
 	if ev.AggregateType != "" && ev.Type != "" {
 		return ev.AggregateType + "." + ev.Type
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -216,7 +217,7 @@ func suggestions(s node.Settings, r node.Running) []string {
 	}
 	if ev, ok := r.Sample(); ok {
 		return []string{
-			fmt.Sprintf("edda send %s.%s --id %s --data '%s'%s", ev.AggregateType, ev.Type, quote(ev.AggregateID), ev.Payload, to),
+			fmt.Sprintf("edda send %s --id %s --data '%s'%s", cmp.Or(ev.FullType, ev.AggregateType+"."+ev.Type), quote(ev.AggregateID), ev.Payload, to),
 			"edda instance list" + at,
 			fmt.Sprintf("edda instance describe %s %s%s", ev.Key.Saga, quote(ev.Key.Correlation), at),
 		}

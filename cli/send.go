@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,8 +42,10 @@ func (t *terminal) sendCommand() *cobra.Command {
 	s := sender{event: edda.Event{Kind: edda.KindEvent}}
 	c := &cobra.Command{
 		Use: "send Type.Event --id ID", Short: "Publish an event through NATS",
-		Example: `  edda send Order.OrderPlaced --id O1 --data '{"order_id": "O1"}'`,
-		Args:    args(cobra.ExactArgs(1)),
+		Long: "Publish an event through NATS. A name with two dots or more is the full type of a CloudEvent.",
+		Example: `  edda send Order.OrderPlaced --id O1 --data '{"order_id": "O1"}'
+  edda send com.github.pull_request.opened --id 7 --data @pr.json`,
+		Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			if err := s.read(t, a[0]); err != nil {
 				return err
@@ -68,10 +71,14 @@ func (t *terminal) sendCommand() *cobra.Command {
 
 // read completes the event from the command line.
 func (s *sender) read(t *terminal, name string) error {
-	var ok bool
-	s.event.AggregateType, s.event.Type, ok = strings.Cut(name, ".")
-	if !ok || s.event.AggregateType == "" || s.event.Type == "" {
-		return usagef("%q: want the aggregate's type and the event, as in Order.OrderPlaced", name)
+	named := edda.NamedEvent(name)
+	if named.FullType != "" && named.Version == 0 && s.event.Version > 0 { // which only the type of a CloudEvent says
+		named = edda.NamedEvent(fmt.Sprintf("%s.v%d", name, s.event.Version))
+	}
+	s.event.AggregateType, s.event.Type, s.event.FullType = named.AggregateType, named.Type, named.FullType
+	s.event.Version = cmp.Or(named.Version, s.event.Version)
+	if words := strings.Split(name, "."); len(words) < 2 || slices.Contains(words, "") {
+		return usagef("%q: want the aggregate's type and the event, as in Order.OrderPlaced, or the full type of a CloudEvent", name)
 	}
 	if s.event.AggregateID == "" {
 		return usagef("name the aggregate with --id")
@@ -86,6 +93,9 @@ func (s *sender) read(t *terminal, name string) error {
 	s.event.By, s.event.Why = cmp.Or(oneLine(s.event.By), t.getenv("USER"), osUser(), "unknown"), oneLine(s.event.Why)
 	if s.event.ID == "" {
 		s.event.ID = ulid.Make().String()
+	}
+	if s.event.FullType != "" {
+		s.event.ID = wire.CloudEventID("edda", s.event.ID)
 	}
 	s.event.Timestamp = time.Now().UTC()
 	if s.noTenancy {

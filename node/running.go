@@ -128,11 +128,10 @@ func sampleEvent(m *manifests.Saga, s *manifests.TestStep) edda.Event {
 	if err != nil {
 		payload = json.RawMessage("null")
 	}
-	kind, name, ok := strings.Cut(s.Name, ".")
-	if !ok {
-		kind, name = strings.ToUpper(m.Name.Text[:1])+m.Name.Text[1:], s.Name
-	}
+	ev := edda.NamedEvent(s.Name)
 	id := cmp.Or(s.AggregateID, strings.ToUpper(m.Name.Text[:1])+"1")
-	return edda.Event{Kind: edda.KindEvent, ID: "sample", Tenant: DevTenant, Type: name,
-		AggregateType: cmp.Or(s.AggregateType, kind), AggregateID: id, Version: s.Version, Payload: payload, Correlation: cmp.Or(s.Correlation, id)}
+	ev.AggregateType = cmp.Or(s.AggregateType, ev.AggregateType, strings.ToUpper(m.Name.Text[:1])+m.Name.Text[1:])
+	ev.ID, ev.Tenant, ev.AggregateID, ev.Version = "sample", DevTenant, id, cmp.Or(s.Version, ev.Version)
+	ev.Payload, ev.Correlation = payload, cmp.Or(s.Correlation, id)
+	return ev
 }

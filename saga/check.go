@@ -186,6 +186,9 @@ func (c *compiler) checkTrigger(h *handler, n names) {
 // checkStepTrigger checks triggers such as <step>.ok and <ask>.<choice>. Other dotted triggers are
 // aggregate events or workflow facts.
 func (c *compiler) checkStepTrigger(pos manifests.Pos, id, what string, n names) {
+	if base, _, _ := strings.Cut(id, "["); strings.Contains(base, ".") {
+		return // the full type of a CloudEvent, because no step's name has a dot
+	}
 	a := n.steps[id]
 	switch {
 	case what == "all" && a != nil && !n.groups[id]:

@@ -100,11 +100,10 @@ func (r *run) handleNewer(h *handler, newer *versionError) error {
 
 // join stores a part of an A & B, and runs the handler once when all parts have come.
 func (r *run) join(h *handler, payload json.RawMessage) error {
-	full, short := eventNames(*r.ev)
 	if r.in.Seen == nil {
 		r.in.Seen = map[string]json.RawMessage{}
 	}
-	part := h.part(full, short)
+	part := h.part(namesOf(*r.ev))
 	if _, err := r.event.value(); err != nil {
 		return r.poison("payload: %v", err)
 	}
@@ -179,11 +178,12 @@ func (p *Program) upcastValue(ev edda.Event, given *decoded) (any, error) {
 }
 
 func (p *Program) decl(ev edda.Event) *eventDecl {
-	full, short := eventNames(ev)
-	if d := p.events[full]; d != nil {
-		return d
+	for _, name := range namesOf(ev) {
+		if d := p.events[name]; d != nil {
+			return d
+		}
 	}
-	return p.events[short]
+	return nil
 }
 
 func (u upcast) apply(p *Program, ev edda.Event, object map[string]any, budget *expression.Budget) (map[string]any, error) {

@@ -125,18 +125,19 @@ func routeSaga(versions []*Program, in *routing) []Target {
 	return out
 }
 
-// match lists the handlers that an event triggers: Type.Name, or else Name, then each A & B in
-// document order.
+// match lists the handlers that an event triggers: that of its most precise name which has one,
+// then each A & B in document order.
 func (p *Program) match(ev edda.Event) []*handler {
 	var out []*handler
-	full, short := eventNames(ev)
-	if h := p.outer(ev, full); h != nil {
-		out = append(out, h)
-	} else if h := p.outer(ev, short); h != nil && full != short {
-		out = append(out, h)
+	names := namesOf(ev)
+	for _, name := range names {
+		if h := p.outer(ev, name); h != nil {
+			out = append(out, h)
+			break
+		}
 	}
 	for _, h := range p.handlers {
-		if len(h.src.Trigger.Parts) > 1 && h.part(full, short) != "" {
+		if len(h.src.Trigger.Parts) > 1 && h.part(names) != "" {
 			out = append(out, h)
 		}
 	}
@@ -152,22 +153,27 @@ func (p *Program) outer(ev edda.Event, trigger string) *handler {
 	return p.plain[trigger]
 }
 
-// eventNames are the triggers of an event, with and without its aggregate's type.
-func eventNames(ev edda.Event) (full, short string) {
+// eventNames are the names by which a trigger may call an event, the most precise first. Some may be
+// empty, which is the name of no trigger.
+type eventNames [4]string
+
+// namesOf returns the full type of a CloudEvent with and without its version, then the event with
+// and without its aggregate's type.
+func namesOf(ev edda.Event) eventNames {
 	switch {
 	case ev.Kind == edda.KindSchedule:
-		return "schedule." + ev.Type, "schedule." + ev.Type
+		return eventNames{"schedule." + ev.Type}
 	case ev.AggregateType == "":
-		return ev.Type, ev.Type
+		return eventNames{ev.FullType, edda.TypeWithoutVersion(ev.FullType), ev.Type}
 	}
-	return ev.AggregateType + "." + ev.Type, ev.Type
+	return eventNames{ev.FullType, edda.TypeWithoutVersion(ev.FullType), ev.AggregateType + "." + ev.Type, ev.Type}
 }
 
 // part is the part of an A & B that the event matches, or empty.
-func (h *handler) part(full, short string) string {
-	for _, name := range h.src.Trigger.Parts {
-		if name == full || name == short {
-			return name
+func (h *handler) part(names eventNames) string {
+	for _, part := range h.src.Trigger.Parts {
+		if slices.Contains(names[:], part) {
+			return part
 		}
 	}
 	return ""

@@ -171,10 +171,9 @@ func (w *tester) event(s *manifests.TestStep) (edda.Event, error) {
 		ev.Key = keyOf(w.p, ev.Tenant, "")
 		return ev, nil
 	}
-	ev.Kind, ev.Type = edda.KindEvent, s.Name
-	if aggregate, name, ok := cutLast(s.Name, "."); ok {
-		ev.Type, ev.AggregateType = name, cmp.Or(ev.AggregateType, aggregate)
-	}
+	named := edda.NamedEvent(s.Name)
+	ev.Kind, ev.Type, ev.FullType = edda.KindEvent, named.Type, named.FullType
+	ev.AggregateType, ev.Version = cmp.Or(ev.AggregateType, named.AggregateType), cmp.Or(ev.Version, named.Version)
 	return ev, nil
 }
 

@@ -79,6 +79,7 @@ func event(c *Coder, v *edda.Event) {
 	c.TextIf("tenant", &v.Tenant)
 	c.KeyIf("key", &v.Key)
 	c.TextIf("type", &v.Type)
+	c.TextIf("full_type", &v.FullType)
 	c.TextIf("aggregate_type", &v.AggregateType)
 	c.TextIf("aggregate_id", &v.AggregateID)
 	c.IntIf("version", &v.Version)

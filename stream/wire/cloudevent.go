@@ -2,8 +2,10 @@ package wire
 
 import (
 	"encoding/json"
+	"fmt"
 	"mime"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,19 +29,38 @@ func isCloudEvent(m Message) bool {
 		strings.HasPrefix(m.header(headerContentType), ceStructured)
 }
 
-// cloudEvent decodes a CloudEvent 1.0. The event id is source and id with a space between them,
-// which no source contains. The type is the last word of the reverse domain name, without a
-// trailing version: com.shop.OrderPlaced.v2 is version 2 of OrderPlaced. The extensions tenantid,
-// correlationid, causationid, traceparent, aggregatetype and aggregateid are read.
+// The extensions that are read and written.
+const (
+	extTenant        = "tenantid"
+	extCorrelation   = "correlationid"
+	extCausation     = "causationid"
+	extTrace         = "traceparent"
+	extAggregateType = "aggregatetype"
+	extAggregateID   = "aggregateid"
+	extBy            = "by"
+	extWhy           = "why"
+)
+
+var extensions = []string{extTenant, extCorrelation, extCausation, extTrace, extAggregateType, extAggregateID, extBy, extWhy}
+
+// CloudEventID is the event id of a CloudEvent: its source and its id with a space between them,
+// which no source contains.
+func CloudEventID(source, id string) string { return source + " " + id }
+
+// ownSource is the source of an event whose id names none.
+const ownSource = "edda"
+
+// cloudEvent decodes a CloudEvent 1.0. It has its full type, and the event and the version in it (see
+// [edda.ShortType]).
 func (c Codec) cloudEvent(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	ce, err := readCloudEvent(m)
 	if err != nil {
 		return ev, err
 	}
-	if err := c.sameTenant(text(extension(ce, "tenantid")), s); err != nil {
+	if err := c.sameTenant(text(extension(ce, extTenant)), s); err != nil {
 		return ev, err
 	}
-	aggregate := text(extension(ce, "aggregateid"))
+	aggregate := text(extension(ce, extAggregateID))
 	if s.Short && aggregate == "" {
 		aggregate = text(ce.Subject())
 	}
@@ -47,15 +68,19 @@ func (c Codec) cloudEvent(ev edda.Event, s Subject, m Message) (edda.Event, erro
 	if err != nil {
 		return ev, err
 	}
-	ev.AggregateType, ev.AggregateID = orElse(text(extension(ce, "aggregatetype")), s.Name), orElse(aggregate, id)
-	ev.ID = ce.Source() + " " + ce.ID()
-	ev.Type, ev.Version = ceType(ce.Type())
+	ev.AggregateType, ev.AggregateID = orElse(text(extension(ce, extAggregateType)), s.Name), orElse(aggregate, id)
+	ev.ID = CloudEventID(ce.Source(), ce.ID())
+	ev.Type, ev.Version = edda.ShortType(ce.Type())
+	if full := ce.Type(); full != ev.Type && full != ev.AggregateType+"."+ev.Type {
+		ev.FullType = full
+	}
+	ev.By, ev.Why = extension(ce, extBy), extension(ce, extWhy)
 	ev.Timestamp = ce.Time().UTC()
 	ev.Payload, err = ceData(ce)
 	return m.withMetadata(ev, metadata{
-		Correlation: text(extension(ce, "correlationid")),
-		Causation:   text(extension(ce, "causationid")),
-		Trace:       text(extension(ce, "traceparent")),
+		Correlation: text(extension(ce, extCorrelation)),
+		Causation:   text(extension(ce, extCausation)),
+		Trace:       text(extension(ce, extTrace)),
 	}), err
 }
 
@@ -110,6 +135,10 @@ func binaryMode(ce *event.Event, m Message) error {
 
 // setAttribute ignores errors, because Validate reports all of them.
 func setAttribute(ce *event.Event, name, value string) {
+	if slices.Contains(extensions, name) {
+		ce.SetExtension(name, value)
+		return
+	}
 	switch name {
 	case "specversion":
 		ce.SetSpecVersion(value)
@@ -130,8 +159,6 @@ func setAttribute(ce *event.Event, name, value string) {
 		if t, err := time.Parse(time.RFC3339Nano, value); err == nil {
 			ce.SetTime(t)
 		}
-	case "tenantid", "correlationid", "causationid", "traceparent", "aggregatetype", "aggregateid":
-		ce.SetExtension(name, value)
 	}
 }
 
@@ -158,17 +185,6 @@ func extension(ce event.Event, name string) string {
 	return s
 }
 
-func ceType(full string) (string, int) {
-	version := 0
-	parts := strings.Split(full, ".")
-	if last := parts[len(parts)-1]; len(parts) > 1 && strings.HasPrefix(last, "v") {
-		if n, err := strconv.Atoi(last[1:]); err == nil && n > 0 {
-			version, parts = n, parts[:len(parts)-1]
-		}
-	}
-	return parts[len(parts)-1], version
-}
-
 // ceData returns the data, which must be JSON.
 func ceData(ce event.Event) (json.RawMessage, error) {
 	data := ce.Data()
@@ -185,4 +201,33 @@ func ceData(ce event.Event) (json.RawMessage, error) {
 		return nil, refuse(edda.DeadUndecodable, "the data is not JSON")
 	}
 	return payload(append(json.RawMessage(nil), data...)), nil
+}
+
+// cloudEventOf encodes an event with a full type as a structured CloudEvent.
+func cloudEventOf(ev *edda.Event) (json.RawMessage, error) {
+	source, id, ok := strings.Cut(ev.ID, " ")
+	if !ok {
+		source, id = ownSource, ev.ID
+	}
+	ce := event.New()
+	ce.SetID(id)
+	ce.SetSource(source)
+	ce.SetType(ev.FullType)
+	if !ev.Timestamp.IsZero() {
+		ce.SetTime(ev.Timestamp)
+	}
+	for i, value := range []string{ev.Tenant, ev.Correlation, ev.Causation, ev.Trace, ev.AggregateType, ev.AggregateID, ev.By, ev.Why} {
+		if value != "" {
+			ce.SetExtension(extensions[i], value)
+		}
+	}
+	if len(ev.Payload) > 0 {
+		ce.SetDataContentType(event.ApplicationJSON)
+		ce.DataEncoded = ev.Payload
+	}
+	data, err := json.Marshal(ce)
+	if err != nil {
+		return nil, fmt.Errorf("encode CloudEvent: %w", err)
+	}
+	return data, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
 
 	"edda"
@@ -254,6 +255,9 @@ func (c Codec) inputMessage(d *Draft, ev *edda.Event) error {
 	md := metadata{Correlation: text(ev.Correlation), Trace: text(ev.Trace), Causation: text(ev.Causation), By: text(ev.By), Why: text(ev.Why)}
 	if ev.Kind == edda.KindEvent {
 		s := Subject{Tenant: ev.Tenant, Family: FamilyAggregate, Name: ev.AggregateType, ID: ev.AggregateID}
+		if ev.FullType != "" {
+			return c.cloudEventMessage(d, s, ev)
+		}
 		d.event = envelope{
 			EventID: text(ev.ID), TenantID: text(ev.Tenant), AggregateType: text(ev.AggregateType),
 			AggregateID: text(ev.AggregateID), EventType: text(ev.Type), Version: ev.Version,
@@ -271,6 +275,18 @@ func (c Codec) inputMessage(d *Draft, ev *edda.Event) error {
 		SignalID: text(ev.ID), TenantID: text(ev.Key.Tenant), Kind: kind, Name: text(ev.Type),
 		Payload: ev.Payload, Timestamp: timestamp{ev.Timestamp}, Metadata: md,
 	})
+}
+
+func (c Codec) cloudEventMessage(d *Draft, s Subject, ev *edda.Event) error {
+	body, err := cloudEventOf(ev)
+	if err != nil {
+		return err
+	}
+	if err = c.message(d, s, ev.ID, ev.Trace, body); err != nil {
+		return err
+	}
+	d.Header.Set(headerContentType, event.ApplicationCloudEventsJSON)
+	return nil
 }
 
 func inputKinds(k edda.Kind) (inputKind, bool) {

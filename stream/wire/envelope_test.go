@@ -168,7 +168,7 @@ func TestForeignResults(t *testing.T) {
 
 func cloudEvent(id string) edda.Event {
 	return edda.Event{
-		Kind: edda.KindEvent, ID: id, Tenant: "acme", Type: "OrderPlaced", Version: 2,
+		Kind: edda.KindEvent, ID: id, Tenant: "acme", Type: "OrderPlaced", FullType: "com.shop.OrderPlaced.v2", Version: 2,
 		AggregateType: "Order", AggregateID: "O1", Time: noon, Timestamp: noon.Truncate(time.Second), Stream: "S", Seq: 7,
 		Payload: json.RawMessage(`{"n":9007199254740993}`), Correlation: "c1", Causation: "c0", Trace: traceparent,
 	}

@@ -113,6 +113,11 @@ func TestInputsOnTheWire(t *testing.T) {
 		"event": with(func(ev *edda.Event) {
 			ev.Kind, ev.Type, ev.AggregateType, ev.AggregateID, ev.Version = edda.KindEvent, "OrderPlaced", "Order", "O 1", 2
 		}),
+		"cloudevent": with(func(ev *edda.Event) {
+			named := edda.NamedEvent("com.shop.order.placed.v2")
+			ev.Kind, ev.ID, ev.Type, ev.FullType, ev.Version = edda.KindEvent, CloudEventID("/shop", "e 1"), named.Type, named.FullType, named.Version
+			ev.AggregateType, ev.AggregateID, ev.By, ev.Why = named.AggregateType, "O 1", "ann", "a test"
+		}),
 		"signal": with(func(ev *edda.Event) { ev.Kind, ev.Type, ev.Key = edda.KindSignal, "hurry", parent }),
 		"answer": with(func(ev *edda.Event) {
 			ev.Kind, ev.Type, ev.Key, ev.Step, ev.By = edda.KindAnswer, "yes", parent, "ask", "ann"
