@@ -31,6 +31,8 @@ func (c sagaList) Route(ev edda.Event) (all []saga.Target) {
 	return all
 }
 
+func (c sagaList) Unheard(ev edda.Event) (near string, suspicious bool) { return counter{}.Unheard(ev) }
+
 func (c sagaList) Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	return counter{}.Apply(cell, t, ev)
 }

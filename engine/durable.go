@@ -76,6 +76,7 @@ func (e *Engine) settle(it *item) {
 		e.metrics.events.Inc()
 		if ignored && !it.withheld {
 			e.metrics.fate("", edda.FateIgnored)
+			e.reportUnheard(&it.event)
 		}
 	}
 	if !ignored || it.lag == nil && !it.withheld {

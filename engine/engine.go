@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 
 	"edda"
@@ -34,6 +35,9 @@ type Sagas interface {
 	Route(ev edda.Event) []saga.Target
 	Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition)
 	Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition)
+	// Unheard tells whether an event that has no target may have a misspelt type, and the most
+	// similar trigger, if any.
+	Unheard(ev edda.Event) (near string, suspicious bool)
 }
 
 // Options of an engine. The zero value works.
@@ -55,6 +59,8 @@ type Options struct {
 	// becomes a dead letter. [DefaultMaxParked] when zero.
 	MaxParked int
 	CatchUp   CatchUpOptions
+	// UnheardLevel is the level of the log line about a type of events that no saga hears.
+	UnheardLevel zapcore.Level
 	// Lanes is the number of lanes of a batch. When zero it is GOMAXPROCS, and less for a
 	// batch of few inputs.
 	Lanes int
@@ -94,7 +100,8 @@ type Engine struct {
 
 	inbox   chan func(*loop)
 	results *results
-	halt    chan struct{} // closed by the first Drain: the catch-up readers end
+	unheard map[string]bool // types of events that were logged; only the loop uses it
+	halt    chan struct{}   // closed by the first Drain: the catch-up readers end
 	halting sync.Once
 	stopped chan struct{} // closed when Run has returned
 	// bounds are the times up to which timers of laggards may fire, for Waits; nil without laggards.
@@ -121,6 +128,7 @@ func newEngine(source Source, db records, sagas Sagas, o Options) *Engine {
 		status:  st,
 		inbox:   make(chan func(*loop), inboxSize),
 		results: newResults(),
+		unheard: map[string]bool{},
 		halt:    make(chan struct{}),
 		stopped: make(chan struct{}),
 	}

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap/zapcore"
+
 	"edda"
 	"edda/store"
 )
@@ -222,6 +224,37 @@ func TestIgnoredEventsMoveThePosition(t *testing.T) {
 		}
 		if got := w.metric("edda_transitions_total", "ignored", ""); got != 1 {
 			t.Errorf("ignored: %v", got)
+		}
+	})
+}
+
+func TestATypeThatNoSagaHearsIsLoggedOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start(Options{UnheardLevel: zapcore.WarnLevel})
+		fact := event("e0", "drop", "k")
+		fact.AggregateType = "fact"
+		full := event("e3", "drop", "k")
+		full.FullType = "com.shop.drop"
+		for _, ev := range []edda.Event{fact, event("e1", "drop", "k"), event("e2", "drop", "k"), full, event("e4", "add", "k")} {
+			w.streams.publish("A", ev)
+			settle()
+		}
+		var got []string
+		for _, entry := range w.logs.FilterMessage("no saga hears this type of event").All() {
+			fields := entry.ContextMap()
+			got = append(got, fmt.Sprint(entry.Level, " ", fields["event"], " ", fields["type"], " ", fields["did_you_mean"]))
+		}
+		if want := []string{"warn e1 " + event("", "drop", "k").AggregateType + ".drop near drop", "warn e3 com.shop.drop near drop"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		for i := range 2 * maxUnheard {
+			ev := event(fmt.Sprint("many", i), "drop", "k")
+			ev.AggregateType = fmt.Sprint("A", i)
+			w.streams.publish("A", ev)
+		}
+		settle()
+		if n := w.logs.FilterMessage("no saga hears this type of event").Len(); n != maxUnheard {
+			t.Errorf("%d types are logged", n)
 		}
 	})
 }

@@ -47,6 +47,10 @@ func (c counter) Route(ev edda.Event) []saga.Target {
 	return targets
 }
 
+func (counter) Unheard(ev edda.Event) (near string, suspicious bool) {
+	return "near " + ev.Type, ev.AggregateType != "fact"
+}
+
 func dead(ev edda.Event, reason string) []saga.Target {
 	k := edda.Key{Tenant: ev.Tenant}
 	return []saga.Target{{Key: k, Dead: &edda.DeadLetter{ID: "dead-" + ev.ID, Reason: reason, Key: k, Event: ev, Time: ev.Time}}}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/oklog/ulid/v2"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"edda"
 	"edda/effects"
@@ -239,7 +240,7 @@ func (p *process) buildSagas(ctx context.Context, l *pipeline) error {
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
 		Destinations: destinations(routes), MaxOutbox: p.settings.Outbox.Max, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
-		Observe: p.Quarantine.Observe, CatchUp: p.catchingUp(l),
+		Observe: p.Quarantine.Observe, CatchUp: p.catchingUp(l), UnheardLevel: p.unheardLevel(),
 	})
 	l.replayer = p.replays(l)
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
@@ -249,6 +250,14 @@ func (p *process) buildSagas(ctx context.Context, l *pipeline) error {
 		l.relay.Republish()
 	})
 	return nil
+}
+
+// unheardLevel is higher in development: in production sagas may hear few of many types.
+func (p *process) unheardLevel() zapcore.Level {
+	if p.settings.Dev {
+		return zapcore.WarnLevel
+	}
+	return zapcore.InfoLevel
 }
 
 // acquire takes the lease that keeps a second saga process off the same tenants, because

@@ -51,3 +51,17 @@ func TestAnAandBTakesFullTypes(t *testing.T) {
 		t.Errorf("%+v", outputs)
 	}
 }
+
+func TestUnheardSuggestsATriggerThatIsSimilar(t *testing.T) {
+	set := setOf(t, "saga: trip\nkey: event.id\non:\n  Booked: {start: true}\n  Trip.TripCancelled: {}\n  com.shop.order.placed: {}\n  A.First & A.Second: {}\n  signal.hurry: {}\n")
+	for name, want := range map[string]string{
+		"Trip.TripCanceled": "Trip.TripCancelled", "Trip.Boked": "Booked", "com.shop.order.place": "com.shop.order.placed", "A.Frist": "A.First", "Invoice.Sent": "",
+	} {
+		if near, suspicious := set.Unheard(edda.NamedEvent(name)); near != want || !suspicious {
+			t.Errorf("%s: %q %t", name, near, suspicious)
+		}
+	}
+	if _, suspicious := set.Unheard(edda.NamedEvent("trip.Done")); suspicious {
+		t.Error("a saga's own fact may be for others")
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"edda"
 	"edda/expression"
+	"edda/manifests"
 )
 
 // Target is one key that an event goes to.
@@ -93,6 +94,31 @@ func (s *Set) routeEvent(ev edda.Event) []Target {
 		out[0].payload = in.payload
 	}
 	return out
+}
+
+// Unheard tells whether an event that Route gives no target may have a misspelt type, and the most
+// similar trigger of the newest versions. A saga's own fact may be for others.
+func (s *Set) Unheard(ev edda.Event) (near string, suspicious bool) {
+	if s.versions[ev.AggregateType] != nil {
+		return "", false
+	}
+	var triggers []string
+	for _, name := range s.names {
+		if s.ended[name] {
+			continue
+		}
+		for _, h := range s.Newest(name).handlers {
+			if external(h) {
+				triggers = append(triggers, h.src.Trigger.Parts...)
+			}
+		}
+	}
+	for _, name := range namesOf(ev) {
+		if near := manifests.Nearest(name, triggers); near != "" {
+			return near, true
+		}
+	}
+	return "", true
 }
 
 // routeSaga asks every version of one saga for its key and groups the results.

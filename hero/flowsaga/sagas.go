@@ -38,6 +38,7 @@ type Decider interface {
 	Route(ev edda.Event) []saga.Target
 	Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition)
 	Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition)
+	Unheard(ev edda.Event) (near string, suspicious bool)
 }
 
 // Sagas decides for flows, and leaves other sagas to another Decider.
@@ -53,6 +54,9 @@ func (s Sagas) Route(ev edda.Event) []saga.Target {
 	}
 	return []saga.Target{{Key: ev.Key, Versions: []int{version}}}
 }
+
+// Unheard asks the other Decider, because flows hear no events.
+func (s Sagas) Unheard(ev edda.Event) (near string, suspicious bool) { return s.others.Unheard(ev) }
 
 // Apply applies one event to a flow, or has the other Decider apply it.
 func (s Sagas) Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
