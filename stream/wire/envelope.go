@@ -87,7 +87,7 @@ func (c Codec) native(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 		return ev, err
 	}
 	if e.EventType == "" {
-		return ev, refuse(edda.DeadNoType, "the body has no event_type")
+		return ev, refuse(edda.DeadNoType, `the body has no event_type: want {"event_type": …, "payload": …} or a CloudEvent; see docs/NATS.md`)
 	}
 	aggregate, err := bodyID(s, e.AggregateID, "aggregate_id")
 	if err != nil {

@@ -34,7 +34,7 @@ func TestMalformedMessages(t *testing.T) {
 		"a list":              {message(orders, `[1]`), edda.DeadUndecodable, "not an envelope"},
 		"null":                {message(orders, `null`), edda.DeadUndecodable, "not a JSON object"},
 		"two values":          {message(orders, `{} {}`), edda.DeadUndecodable, "not an envelope"},
-		"no type":             {message(orders, `{"event_id":"e"}`), edda.DeadNoType, "event_type"},
+		"no type":             {message(orders, `{"event_id":"e"}`), edda.DeadNoType, `no event_type: want {"event_type": …, "payload": …} or a CloudEvent; see docs/NATS.md`},
 		"type is an object":   {message(orders, `{"event_type":{}}`), edda.DeadUndecodable, "not a text"},
 		"another tenant":      {message(orders, `{"event_type":"X","tenant_id":"beta"}`), edda.DeadTenant, `"beta"`},
 		"tenant before type":  {message(orders, `{"tenant_id":"beta"}`), edda.DeadTenant, `"acme"`},
