@@ -115,7 +115,8 @@ func (c *compiler) config(config *manifests.Value, k ProviderKind) *value {
 	v := &value{kind: manifests.Map}
 	for _, f := range config.Fields {
 		c.raw = k.Raw[f.Name] != nil
-		v.names, v.items = append(v.names, f.Name), append(v.items, c.value(f.Value, namesBefore()))
+		v.names, v.items = append(v.names, f.Name), append(v.items, c.valueOf(f.Value, namesBefore()))
+		c.unmarked(f.Value, k.Spec.Scope(f.Name, namesBefore()))
 	}
 	c.raw = false
 	for i, name := range v.names {

@@ -1,6 +1,7 @@
 package effects
 
 import (
+	"slices"
 	"strings"
 
 	"edda/expression"
@@ -83,8 +84,29 @@ func (c *compiler) collectSecrets(e *manifests.Expr, p *expression.Program) {
 	}
 }
 
+// unmarked warns of texts that look like expressions over the names. A name alone is often a word:
+// it counts only as a whole value, and id never does.
+func (c *compiler) unmarked(v *manifests.Value, names []string) {
+	v.Texts(func(t manifests.PlainText) {
+		for _, u := range expression.FindUnmarked(t.Text, t.Part, names) {
+			member := func(ref []string) bool { // a text or a number has none
+				return len(ref) > 1 && slices.Contains([]string{"id", "tenant", "status"}, ref[0])
+			}
+			word := u.Name && (t.Item || slices.Contains([]string{"id", "secret"}, u.Text))
+			if !word && !slices.ContainsFunc(u.Program.Refs(), member) {
+				c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: t.Pos, Warning: true, Message: u.String()})
+			}
+		}
+	})
+}
+
 // value compiles a value; nil if there is none.
 func (c *compiler) value(v *manifests.Value, names []string) *value {
+	c.unmarked(v, names)
+	return c.valueOf(v, names)
+}
+
+func (c *compiler) valueOf(v *manifests.Value, names []string) *value {
 	if v == nil {
 		return nil
 	}
@@ -100,10 +122,10 @@ func (c *compiler) value(v *manifests.Value, names []string) *value {
 		out.parts = append(out.parts, piece)
 	}
 	for _, item := range v.Items {
-		out.items = append(out.items, c.value(item, names))
+		out.items = append(out.items, c.valueOf(item, names))
 	}
 	for _, f := range v.Fields {
-		out.names, out.items = append(out.names, f.Name), append(out.items, c.value(f.Value, names))
+		out.names, out.items = append(out.names, f.Name), append(out.items, c.valueOf(f.Value, names))
 	}
 	return out
 }

@@ -271,6 +271,37 @@ func (v *Value) Exprs(visit func(*Expr)) {
 	}
 }
 
+// PlainText is a text of a value that is no expression.
+type PlainText struct {
+	Pos  Pos // of the value that it is, or is a part of
+	Text string
+	Part bool // of a template
+	Item bool // of a list
+}
+
+// Texts visits every text of the value, in document order. The receiver may be nil.
+func (v *Value) Texts(visit func(PlainText)) { v.texts(visit, false) }
+
+func (v *Value) texts(visit func(PlainText), item bool) {
+	if v == nil {
+		return
+	}
+	if text, ok := v.Scalar.(string); ok {
+		visit(PlainText{Pos: v.Pos, Text: text, Item: item})
+	}
+	for _, p := range v.Parts {
+		if p.Expr == nil {
+			visit(PlainText{Pos: v.Pos, Text: p.Text, Part: true, Item: item})
+		}
+	}
+	for _, i := range v.Items {
+		i.texts(visit, true)
+	}
+	for _, f := range v.Fields {
+		f.Value.texts(visit, false)
+	}
+}
+
 // At returns the position of a line and column of the expression's source, both from 1. In folded
 // or escaped text it is approximate.
 func (e *Expr) At(line, column int) Pos {

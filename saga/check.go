@@ -38,6 +38,9 @@ func (c *compiler) check() {
 	for _, u := range c.uses {
 		c.checkRefs(u, n)
 	}
+	for _, u := range c.unmarked {
+		c.checkUnmarked(u, n)
+	}
 	for _, name := range sortedKeys(n.timers) {
 		if c.p.plain["timer."+name] == nil {
 			c.warnf(n.timers[name], "nobody handles timer %q: add on: timer.%s", name, name)

@@ -39,7 +39,8 @@ func Compile(m *manifests.Saga, o Options) (*Program, manifests.Problems) {
 type compiler struct {
 	p        *Program
 	problems manifests.Problems
-	uses     []use // member chains of expressions, checked once all steps are known
+	uses     []use      // member chains of expressions, checked once all steps are known
+	unmarked []unmarked // expressions in literal texts, likewise
 }
 
 // use is one expression and the names that it refers to.
@@ -223,6 +224,11 @@ func (c *compiler) expr(e *manifests.Expr, names []string) *expression.Program {
 }
 
 func (c *compiler) value(v *manifests.Value, names []string) *value {
+	c.findUnmarked(v, names)
+	return c.valueOf(v, names)
+}
+
+func (c *compiler) valueOf(v *manifests.Value, names []string) *value {
 	if v == nil {
 		return nil
 	}
@@ -236,11 +242,11 @@ func (c *compiler) value(v *manifests.Value, names []string) *value {
 		}
 	case manifests.List:
 		for _, item := range v.Items {
-			out.items = append(out.items, c.value(item, names))
+			out.items = append(out.items, c.valueOf(item, names))
 		}
 	case manifests.Map:
 		for _, f := range v.Fields {
-			out.fields = append(out.fields, field{name: f.Name, value: c.value(f.Value, names)})
+			out.fields = append(out.fields, field{name: f.Name, value: c.valueOf(f.Value, names)})
 		}
 		out.label()
 	}

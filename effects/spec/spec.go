@@ -38,6 +38,7 @@ type Field struct {
 	Needed   string   // what the field is for, if the map must have it
 	Type     Type     // of a value without expressions
 	Literal  bool     // expressions are refused
+	Code     bool     // the text is code of another language, which may look like an expression
 	Words    []string // the texts that there are
 	Min, Max int      // the bounds of a Whole
 	Says     string   // what the value is; the message about any other
@@ -66,6 +67,22 @@ func (s *Fields) Names() []string {
 		out[i] = d.Name
 	}
 	return out
+}
+
+// Scope returns those of the names that expressions of a field may use. A nil receiver knows no
+// field, and refuses no name.
+func (s *Fields) Scope(field string, names []string) []string {
+	if s == nil {
+		return names
+	}
+	d, _ := s.find(field)
+	switch {
+	case d.Literal || d.Code:
+		return nil
+	case d.Trusted != "":
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "payload" })
+	}
+	return names
 }
 
 func (s *Fields) find(name string) (Field, bool) {

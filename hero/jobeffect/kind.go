@@ -34,8 +34,8 @@ func fields() *spec.Fields {
 	return &spec.Fields{Name: "job", Check: checkTogether, Fields: []spec.Field{
 		owner("context", "context it runs in"), owner("caller", "actor who asks for it"),
 		{Name: "type", Read: spec.Reads(scriptType)},
-		{Name: "script", Type: spec.Text, Check: checkCode},
-		{Name: "file", Type: spec.Text, Trusted: "what is run", Check: checkCode},
+		{Name: "script", Type: spec.Text, Code: true, Check: checkCode},
+		{Name: "file", Type: spec.Text, Code: true, Trusted: "what is run", Check: checkCode},
 		{Name: "env", Type: spec.Map, Says: "a map of names and values"},
 		duration("timeout"), duration("queue_timeout"),
 		{Name: "retries", Read: spec.Reads(retries)},
