@@ -27,6 +27,7 @@ func (l *lowering) call(n *ast.CallNode) ast.Node {
 	if len(n.Arguments) < f.min || len(n.Arguments) > f.max {
 		return l.fail(n, "%s takes %s, as in %s", f.name, f.arity(), f.example)
 	}
+	l.checkConstants(f, n.Arguments)
 	args := append([]ast.Node{constant(f)}, l.all(n.Arguments)...)
 	return primitive(n, "call", args...)
 }
@@ -62,6 +63,7 @@ func (l *lowering) closure(n *ast.BuiltinNode) ast.Node {
 	case "sortBy":
 		var order ast.Node = &ast.StringNode{Value: "asc"}
 		if len(n.Arguments) == 3 {
+			l.checkConstants(sortByFunction, []ast.Node{list, n.Arguments[2]})
 			order = l.lower(n.Arguments[2])
 		}
 		return primitive(n, "call", constant(sortByFunction), out, order)

@@ -1,0 +1,107 @@
+package expression
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/expr-lang/expr/ast"
+)
+
+// samples returns arguments that the functions of several arguments accept, whatever one of them a
+// manifest replaces. It leaves out functions whose arguments must fit each other, such as max(a, b).
+func samples() map[string][]any {
+	return map[string][]any{
+		"trim": {"", ""}, "trimPrefix": {"", ""}, "trimSuffix": {"", ""}, "split": {"", "", 0}, "splitAfter": {"", "", 0},
+		"join": {[]any{}, ""}, "replace": {"", "", "", 0}, "repeat": {"", 0}, "indexOf": {"", ""}, "lastIndexOf": {"", ""},
+		"hasPrefix": {"", ""}, "hasSuffix": {"", ""}, "take": {[]any{}, 0}, "sort": {[]any{}, "asc"}, "sortBy": {[]any{}, "asc"},
+		"addTime": {"2026-01-01T00:00:00.000Z", "0s"},
+	}
+}
+
+// checkConstants reports literal arguments with which a call fails in every evaluation. It makes the
+// call: with one literal beside samples for the other arguments, and with all arguments if they are
+// literals.
+func (l *lowering) checkConstants(f *function, args []ast.Node) {
+	given, all := make([]any, len(args)), true
+	var known []int
+	for i, arg := range args {
+		v, ok := literalValue(arg)
+		if given[i], all = v, all && ok; ok {
+			known = append(known, i)
+		}
+	}
+	if sample := samples()[f.name]; sample != nil {
+		for _, i := range known {
+			trial := append([]any{}, sample[:len(args)]...)
+			trial[i] = given[i]
+			if l.fails(f, trial, args[i], given[i]) {
+				return
+			}
+		}
+	}
+	if all {
+		l.fails(f, given, args[0], given[0])
+	}
+}
+
+// fails makes a call, and reports its fault at the argument to blame.
+func (l *lowering) fails(f *function, args []any, at ast.Node, blamed any) bool {
+	message := attempt(f, args)
+	if message == "" {
+		return false
+	}
+	if !strings.HasPrefix(message, f.name) {
+		message = f.name + ": " + message
+	}
+	if text, ok := blamed.(string); ok && !strings.Contains(message, fmt.Sprintf("%.20q", text)) {
+		message += fmt.Sprintf(", and not like %.40q", text)
+	}
+	l.fail(at, "%s", message)
+	return true
+}
+
+// attempt returns the message of a call's fault, or empty.
+func attempt(f *function, args []any) (message string) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *fault:
+			message = r.message
+		default: // as the VM reports it at run time
+			message = fmt.Sprintf("%s: %v", f.name, r)
+		}
+	}()
+	m := newMachine()
+	m.begin(Env{Source: anyID{}})
+	m.call(append([]any{f}, args...)...)
+	return ""
+}
+
+// anyID is the source of a call without an event.
+type anyID struct{}
+
+func (anyID) Lazy(string) (any, error) { return nil, nil }
+
+func (anyID) UUID(name string) (string, bool) { return name, true }
+
+// literalValue returns the value of a literal, or of one with a sign.
+func literalValue(n ast.Node) (any, bool) {
+	switch n := n.(type) {
+	case *ast.NilNode:
+		return nil, true
+	case *ast.BoolNode:
+		return n.Value, true
+	case *ast.IntegerNode:
+		return n.Value, true
+	case *ast.FloatNode:
+		v, err := normal(n.Value)
+		return v, err == nil
+	case *ast.StringNode:
+		return n.Value, true
+	case *ast.UnaryNode:
+		if i, ok := n.Node.(*ast.IntegerNode); ok && n.Operator == "-" {
+			return -i.Value, true
+		}
+	}
+	return nil, false
+}

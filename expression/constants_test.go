@@ -1,0 +1,100 @@
+package expression
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// constantFaults has a call with a wrong constant for every function that can have one.
+var constantFaults = map[string][]struct{ call, column, message string }{
+	"addTime": {
+		{`addTime(now, "1 month")`, "1:14", `addTime: "1 month" is not a duration: write it like 90s, 36h or 7d`},
+		{`addTime(now, "1mo")`, "1:14", `addTime: "1mo" is not a duration`},
+		{`addTime(now, "P1M")`, "1:14", `addTime: "P1M" is not a duration`},
+		{`addTime(now, 5)`, "1:14", `addTime: a text is needed, got an integer`},
+		{`addTime("31.1.2026", event.wait)`, "1:9", `addTime: the text is not a time: it is written like 2026-01-31T10:30:00Z, and not like "31.1.2026"`},
+		{`addTime("2026-01-31", "1y")`, "1:23", `addTime: "1y" is not a duration`},
+	},
+	"duration":    {{`duration("1 month")`, "1:10", `duration: "1 month" is not a duration: write it like 90s, 36h or 7d`}, {`now + duration("")`, "1:16", `is not a duration`}, {`event.a ? 1 : duration(nil)`, "1:24", "a text is needed, got null"}},
+	"date":        {{`date("31.1.2026")`, "1:6", `date: the text is not a time: it is written like 2026-01-31T10:30:00Z, and not like "31.1.2026"`}},
+	"int":         {{`int("3.5")`, "1:5", `int: the text is not an integer of 64 bits, and not like "3.5"`}},
+	"float":       {{`float("3,5")`, "1:7", `float: the text is not a number`}, {`float("nan")`, "1:7", `float: the result is not a finite number, and not like "nan"`}, {`float("1e999")`, "1:7", "larger than any fraction"}},
+	"fromJSON":    {{`fromJSON("{a: 1}")`, "1:10", `fromJSON: the text is not JSON`}},
+	"fromBase64":  {{`fromBase64("???")`, "1:12", `fromBase64: the text is not base64`}},
+	"uuid":        {{`uuid(7)`, "1:6", "uuid: a text is needed"}},
+	"repeat":      {{`repeat(event.a, -1)`, "1:17", `repeat: the count is negative`}, {`repeat("ab", 200000)`, "1:8", "repeat: the text would have"}, {`repeat(event.a, "3")`, "1:17", "an integer is needed"}},
+	"take":        {{`take(event.items, -1)`, "1:19", `take: the number of items is negative`}, {`take(event.items, 1.5)`, "1:19", "an integer is needed"}},
+	"trim":        {{`trim(event.a, "` + strings.Repeat("x", 65) + `")`, "1:15", "trim: more than 64 bytes"}, {"trim(7)", "1:6", "a text is needed"}},
+	"sort":        {{`sort(event.items, "dsc")`, "1:19", `sort: the order is "asc" or "desc", and not like "dsc"`}},
+	"sortBy":      {{`sortBy(event.items, .n, "down")`, "1:25", `sortBy: the order is "asc" or "desc", and not like "down"`}},
+	"split":       {{`split(event.a, 7)`, "1:16", "a text is needed"}, {`split(event.a, ",", "2")`, "1:21", "an integer is needed"}},
+	"splitAfter":  {{`splitAfter(event.a, nil)`, "1:21", "a text is needed"}},
+	"join":        {{`join(event.a, 7)`, "1:15", "a text is needed"}, {`join("a", ",")`, "1:6", "needs a list"}},
+	"replace":     {{`replace(event.a, "x", 7)`, "1:23", "a text is needed"}},
+	"trimPrefix":  {{`trimPrefix(event.a, 7)`, "1:21", "a text is needed"}},
+	"trimSuffix":  {{`trimSuffix(event.a, 7)`, "1:21", "a text is needed"}},
+	"hasPrefix":   {{`hasPrefix(event.a, 7)`, "1:20", "a text is needed"}},
+	"hasSuffix":   {{`hasSuffix(event.a, 7)`, "1:20", "a text is needed"}},
+	"indexOf":     {{`indexOf(event.a, 7)`, "1:18", "a text is needed"}},
+	"lastIndexOf": {{`lastIndexOf(event.a, 7)`, "1:22", "a text is needed"}},
+	"abs":         {{`abs("3")`, "1:5", "abs"}}, "ceil": {{`ceil("3")`, "1:6", "ceil"}}, "floor": {{`floor("3")`, "1:7", "floor"}}, "round": {{`round("3")`, "1:7", "round"}},
+	"min": {{`min("a", 3)`, "1:5", "min"}}, "max": {{`max(3, "a")`, "1:5", "max"}}, "mean": {{`mean("a")`, "1:6", "mean"}}, "median": {{`median("a")`, "1:8", "median"}},
+	"upper": {{`upper(3)`, "1:7", "upper"}}, "lower": {{`lower(3)`, "1:7", "lower"}},
+	"toBase64": {{`toBase64(3)`, "1:10", "toBase64"}},
+	"len":      {{`len(3)`, "1:5", "len"}}, "first": {{`first(3)`, "1:7", "first"}}, "last": {{`last(3)`, "1:6", "last"}},
+	"get": {{`get("a", "b")`, "1:5", "integer"}}, "concat": {{`concat("a", "b")`, "1:8", "concat"}}, "flatten": {{`flatten(1)`, "1:9", "flatten"}},
+	"reverse": {{`reverse("abc")`, "1:9", "reverse"}}, "uniq": {{`uniq(1)`, "1:6", "uniq"}}, "keys": {{`keys("a")`, "1:6", "keys"}},
+	"values": {{`values("a")`, "1:8", "values"}}, "toPairs": {{`toPairs("a")`, "1:9", "toPairs"}}, "fromPairs": {{`fromPairs("a")`, "1:11", "fromPairs"}},
+	"string": nil, "toJSON": nil, "type": nil, // they take anything
+}
+
+func TestAWrongConstantIsACompileError(t *testing.T) {
+	for name, faults := range constantFaults {
+		for _, tt := range faults {
+			_, errs := Compile(tt.call, Options{Names: scope})
+			if len(errs) != 1 || !strings.Contains(errs[0].Message, tt.message) || fmt.Sprintf("%d:%d", errs[0].Line, errs[0].Column) != tt.column {
+				t.Errorf("%s: %s: %+v, want %s %s", name, tt.call, errs, tt.column, tt.message)
+			}
+		}
+	}
+	for name := range library {
+		if _, tried := constantFaults[name]; !tried {
+			t.Errorf("%s has no call with a wrong constant here", name)
+		}
+	}
+}
+
+func TestARightConstantCompiles(t *testing.T) {
+	for _, source := range []string{
+		`addTime(now, "36h")`, `addTime(now, "7d")`, `addTime(now, "-1d12h")`, `addTime(event.at, event.wait)`, `addTime("2026-01-31", event.wait)`,
+		`addTime(now, duration("36h"))`, `addTime(now, duration("1h") * 3)`, `date("2026-01-31")`, `date(event.at)`, `int("3")`, `float("3.5")`,
+		`fromJSON("{\"a\": 1}")`, `fromBase64("aGFsbG8=")`, `uuid("name")`, `repeat("ab", 3)`, `repeat(event.a, 100000)`, `take(event.items, 3)`,
+		`trim(event.a, "-_")`, `sort(event.items, "desc")`, `sort(event.items, event.order)`, `sortBy(event.items, .n, "asc")`, `split(event.a, ",", -1)`,
+		`join(event.items)`, `join(["a", "b"], ", ")`, `replace(event.a, "old", "new", -1)`, `get(event, "key")`, `get(event.items, 0, "default")`, `get(nil, "a")`,
+		`min(1, event.a)`, `max(event.a, "b")`, `concat(event.a, event.b)`, `len("abc")`, `first(nil)`, `round(2.5)`, `string(nil)`, `indexOf("a@b", "@")`,
+	} {
+		if _, errs := Compile(source, Options{Names: scope}); len(errs) > 0 {
+			t.Errorf("%s: %v", source, errs[0])
+		}
+	}
+}
+
+// TestEverySampleIsAccepted: an argument beside samples must be the one to blame.
+func TestEverySampleIsAccepted(t *testing.T) {
+	for name, args := range samples() {
+		f := library[name]
+		if name == sortByFunction.name {
+			f = &function{name: name, min: len(args), max: len(args), run: sortByFunction.run}
+		}
+		for n := f.min; n <= len(args); n++ {
+			if fault := attempt(f, slices.Clone(args[:n])); fault != "" {
+				t.Errorf("%s of %d: %s", name, n, fault)
+			}
+		}
+		if f.max > len(args) {
+			t.Errorf("%s takes %d arguments, and has %d samples", name, f.max, len(args))
+		}
+	}
+}
