@@ -61,6 +61,7 @@ type tester struct {
 	fired  map[string]time.Time // of schedules
 	all    []edda.Transition
 	errors []string // dead letters' errors, for the diff
+	deaths []string // the same with their reasons, for the failures of later steps
 }
 
 // runTest returns a trace of all outputs, and how they differ from the expected ones.
@@ -70,20 +71,59 @@ func (p *Program) runTest(t *manifests.Test) ([]byte, string) {
 		return nil, err.Error()
 	}
 	w := &tester{p: p, set: set, now: testStart, cells: map[edda.Key]edda.Cell{}, fired: map[string]time.Time{}}
+	earlier := ""
 	for i, step := range t.Steps {
-		w.errors = nil
+		w.errors, w.deaths = nil, nil
 		outs, err := w.step(step)
 		if err != nil {
-			return w.trace(), fmt.Sprintf("step %d (%s): %v", i+1, describeStep(step), err)
+			return w.trace(), after(fmt.Sprintf("step %d (%s): %v", i+1, describeStep(step), err), earlier)
 		}
+		untaken := p.untaken(step, outs)
 		if diff := compareOutputs(step, outs); diff != "" {
-			if len(w.errors) > 0 {
-				diff += "  because: " + strings.Join(w.errors, "\n           ") + "\n"
+			if because := slices.Concat(untaken, w.errors); len(because) > 0 {
+				diff += "  because: " + strings.Join(because, "\n           ") + "\n"
 			}
-			return w.trace(), fmt.Sprintf("step %d (%s):\n%s", i+1, describeStep(step), diff)
+			return w.trace(), after(fmt.Sprintf("step %d (%s):\n%s", i+1, describeStep(step), diff), earlier)
+		}
+		if !step.HasExpect {
+			for _, why := range slices.Concat(untaken, w.deaths) {
+				earlier += fmt.Sprintf("\n  step %d %s", i+1, why) // a step that expects its outputs is no surprise
+			}
 		}
 	}
-	return w.trace(), w.compareEnd(t.End)
+	return w.trace(), after(w.compareEnd(t.End), earlier)
+}
+
+// after adds what went wrong in earlier steps to a failure.
+func after(failure, earlier string) string {
+	if failure == "" || earlier == "" {
+		return failure
+	}
+	return strings.TrimSuffix(failure, "\n") + earlier
+}
+
+// untaken says which events of a step no handler takes.
+func (p *Program) untaken(s *manifests.TestStep, outs []edda.Output) []string {
+	var out []string
+	for _, o := range outs {
+		if o.Word != "ignored" {
+			continue
+		}
+		var known []string
+		for _, h := range p.handlers {
+			for _, part := range h.src.Trigger.Parts {
+				if !p.inner[part] {
+					known = append(known, part)
+				}
+			}
+		}
+		name := o.Name
+		if s.AggregateType != "" && name == s.Name {
+			name = s.AggregateType + "." + name
+		}
+		out = append(out, "was ignored: no handler takes "+name+didYouMean(name, known))
+	}
+	return out
 }
 
 // trace encodes everything that came out.
@@ -145,7 +185,9 @@ func (w *tester) keep(k edda.Key, cell edda.Cell, trs []edda.Transition) []edda.
 	for _, tr := range trs {
 		outs = append(outs, tr.Outputs...)
 		if tr.Dead != nil && tr.Dead.Error != "" {
-			w.errors = append(w.errors, strings.TrimSpace(tr.Dead.Path+": "+tr.Dead.Error+" "+tr.Dead.Source))
+			why := strings.TrimSpace(tr.Dead.Path + ": " + tr.Dead.Error + " " + tr.Dead.Source)
+			w.errors = append(w.errors, why)
+			w.deaths = append(w.deaths, "died: "+tr.Dead.Reason+": "+why)
 		}
 	}
 	return outs
