@@ -22,6 +22,9 @@ func samples() map[string][]any {
 // call: with one literal beside samples for the other arguments, and with all arguments if they are
 // literals.
 func (l *lowering) checkConstants(f *function, args []ast.Node) {
+	if l.kept {
+		return
+	}
 	given, all := make([]any, len(args)), true
 	var known []int
 	for i, arg := range args {

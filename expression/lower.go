@@ -13,6 +13,7 @@ import (
 // conditions, ??, let, literals and the loops of closures.
 type lowering struct {
 	source string
+	kept   bool // see Options
 	names  map[string]bool
 	locals []local   // of let, innermost last
 	loops  []closure // the enclosing closures, innermost last
@@ -29,9 +30,9 @@ type local struct{ name, compiled string }
 // closure says what the body of a closure may refer to besides the item.
 type closure struct{ index, acc bool }
 
-func newLowering(source string, names []string) *lowering {
-	l := &lowering{source: source, names: map[string]bool{}, used: map[string]bool{}}
-	for _, name := range names {
+func newLowering(source string, o Options) *lowering {
+	l := &lowering{source: source, kept: o.Kept, names: map[string]bool{}, used: map[string]bool{}}
+	for _, name := range o.Names {
 		l.names[name] = true
 	}
 	return l

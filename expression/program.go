@@ -14,6 +14,9 @@ import (
 type Options struct {
 	// Names are the variables in scope. Another name is a compile error that suggests the nearest.
 	Names []string
+	// Kept says that an earlier build compiled the source. Then literal arguments are not checked,
+	// because a stored saga must always compile.
+	Kept bool
 }
 
 // Error says why an expression does not compile or failed. Line and Column count from 1 within the
@@ -46,7 +49,7 @@ func Compile(source string, o Options) (*Program, []*Error) {
 	if err != nil {
 		return nil, []*Error{err}
 	}
-	l := newLowering(source, o.Names)
+	l := newLowering(source, o)
 	root := l.lower(tree.Node)
 	if len(l.errs) > 0 {
 		return nil, l.errs

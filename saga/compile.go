@@ -213,7 +213,7 @@ func (c *compiler) expr(e *manifests.Expr, names []string) *expression.Program {
 	if e == nil || e.Source == "" { // the parser has reported an empty one
 		return nil
 	}
-	p, errs := expression.Compile(e.Source, expression.Options{Names: names})
+	p, errs := expression.Compile(e.Source, expression.Options{Names: names, Kept: c.p.o.Kept})
 	for _, err := range errs {
 		c.errorf(e.At(err.Line, err.Column), "%s", err.Message)
 	}

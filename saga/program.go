@@ -45,6 +45,8 @@ type Options struct {
 	// MaxQueueBytes bounds their payloads together, 8 MiB.
 	MaxQueue      int
 	MaxQueueBytes int
+	// Kept says that the saga is one that an earlier build compiled and stored.
+	Kept bool
 }
 
 func (o Options) withDefaults() Options {

@@ -249,7 +249,7 @@ func Recompile(k edda.Manifest) (*saga.Program, error) {
 	if problems.Failed() || len(file.Sagas) != 1 {
 		return nil, fmt.Errorf("%s: it does not parse any more: %s", name, problems.Count())
 	}
-	program, problems := saga.Compile(file.Sagas[0], saga.Options{})
+	program, problems := saga.Compile(file.Sagas[0], saga.Options{Kept: true})
 	if program == nil {
 		return nil, fmt.Errorf("%s: it does not compile any more: %s", name, problems.Count())
 	}

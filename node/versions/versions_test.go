@@ -64,3 +64,15 @@ func TestAStartReadsInstancesOnlyWhereAVersionHadSeveralTexts(t *testing.T) {
 		t.Errorf("needed %v, want %v", got, want)
 	}
 }
+
+// TestAStoredTextCompilesThoughLintHasLearntMore: a start must not fail for a check that the build
+// which stored the text did not have.
+func TestAStoredTextCompilesThoughLintHasLearntMore(t *testing.T) {
+	text := "saga: order\nkey: event.id\non:\n  Placed: {start: true, do: [{if: event.never, timer: t, at: '=addTime(now, \"1 month\")'}]}\n  timer.t: {}\n"
+	if _, err := testkit.Compile(text); err == nil {
+		t.Fatal("a call that always fails compiles, so this test shows nothing")
+	}
+	if _, err := Recompile(edda.Manifest{Saga: "order", Version: 1, Text: text}); err != nil {
+		t.Error(err)
+	}
+}
