@@ -76,6 +76,9 @@ func (s *sender) read(t *terminal, name string) error {
 		named = edda.NamedEvent(fmt.Sprintf("%s.v%d", name, s.event.Version))
 	}
 	s.event.AggregateType, s.event.Type, s.event.FullType = named.AggregateType, named.Type, named.FullType
+	if named.Version > 0 && s.event.Version > 0 && named.Version != s.event.Version {
+		return usagef("%q is version %d, and --version says %d", name, named.Version, s.event.Version)
+	}
 	s.event.Version = cmp.Or(named.Version, s.event.Version)
 	if words := strings.Split(name, "."); len(words) < 2 || slices.Contains(words, "") {
 		return usagef("%q: want the aggregate's type and the event, as in Order.OrderPlaced, or the full type of a CloudEvent", name)
@@ -94,7 +97,7 @@ func (s *sender) read(t *terminal, name string) error {
 	if s.event.ID == "" {
 		s.event.ID = ulid.Make().String()
 	}
-	if s.event.FullType != "" {
+	if s.event.FullType != "" && !strings.Contains(s.event.ID, " ") { // an id with a space names its source
 		s.event.ID = wire.CloudEventID("edda", s.event.ID)
 	}
 	s.event.Timestamp = time.Now().UTC()

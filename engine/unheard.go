@@ -8,14 +8,21 @@ import (
 	"edda"
 )
 
-// maxUnheard bounds the types of events that are logged because no saga hears them.
-const maxUnheard = 1000
+const (
+	// maxUnheard bounds the types of events that are logged because no saga hears them.
+	maxUnheard = 1000
+	// maxUnheardType bounds the length of such a type in the log.
+	maxUnheardType = 200
+)
 
 // reportUnheard logs an event's type once if no saga hears it, because its name may be a typo. Only
 // the loop calls it.
 func (e *Engine) reportUnheard(ev *edda.Event) {
-	name := cmp.Or(ev.FullType, ev.AggregateType+"."+ev.Type)
-	if ev.Kind != edda.KindEvent || e.unheard[name] || len(e.unheard) >= maxUnheard {
+	if ev.Kind != edda.KindEvent || len(e.unheard) >= maxUnheard {
+		return
+	}
+	name := clip(cmp.Or(ev.FullType, ev.AggregateType+"."+ev.Type), maxUnheardType)
+	if e.unheard[name] {
 		return
 	}
 	near, suspicious := e.sagas.Unheard(*ev)
@@ -26,6 +33,9 @@ func (e *Engine) reportUnheard(ev *edda.Event) {
 	fields := append(logFields(ev.Key, ev), zap.String("type", name))
 	if near != "" {
 		fields = append(fields, zap.String("did_you_mean", near))
+	}
+	if len(e.unheard) == maxUnheard {
+		fields = append(fields, zap.String("note", "further types are not logged before a restart"))
 	}
 	e.log.Log(e.opts.UnheardLevel, "no saga hears this type of event", fields...)
 }

@@ -60,6 +60,9 @@ func FindUnmarked(text string, part bool, names []string) []Unmarked {
 				source = text[at[group]:at[group+1]]
 			}
 		}
+		if !slices.Contains(names, firstWord.FindString(source)) {
+			continue
+		}
 		if u, ok := unmarkedAs(source, names); ok && !u.Name {
 			u.Text, u.Mend = text[at[0]:at[1]], "${"+source+"}"
 			out = append(out, u)

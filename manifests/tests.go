@@ -56,9 +56,6 @@ func (r *reader) step(n *yaml.Node) *TestStep {
 	if s.Input = r.input(n); s.Input == "" {
 		return s
 	}
-	if s.Input == "event" {
-		s.Version = 1
-	}
 	known := keys{
 		"id":   func(n *yaml.Node) { s.ID = r.text(n, "id") },
 		"key":  func(n *yaml.Node) { s.Key = r.text(n, "key") },
@@ -77,6 +74,9 @@ func (r *reader) step(n *yaml.Node) *TestStep {
 		s.Input:          func(n *yaml.Node) { r.inputName(s, n) },
 	}
 	r.fields(n, "a step of a test", r.Defs["test_step"].with(s.Input).known(known))
+	if s.Input == "event" && s.Version == 0 && strings.Count(s.Name, ".") < 2 {
+		s.Version = 1 // a name with two dots or more may say it itself
+	}
 	if s.Input == "answer" && !has(n, "with") {
 		r.errorf(n, "an answer needs with: the choice")
 	}

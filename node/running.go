@@ -131,7 +131,7 @@ func sampleEvent(m *manifests.Saga, s *manifests.TestStep) edda.Event {
 	ev := edda.NamedEvent(s.Name)
 	id := cmp.Or(s.AggregateID, strings.ToUpper(m.Name.Text[:1])+"1")
 	ev.AggregateType = cmp.Or(s.AggregateType, ev.AggregateType, strings.ToUpper(m.Name.Text[:1])+m.Name.Text[1:])
-	ev.ID, ev.Tenant, ev.AggregateID, ev.Version = "sample", DevTenant, id, cmp.Or(s.Version, ev.Version)
+	ev.ID, ev.Tenant, ev.AggregateID, ev.Version = "sample", DevTenant, id, cmp.Or(s.Version, ev.Version, 1)
 	ev.Payload, ev.Correlation = payload, cmp.Or(s.Correlation, id)
 	return ev
 }

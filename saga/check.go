@@ -132,14 +132,21 @@ func external(h *handler) bool {
 	if len(h.src.Trigger.Parts) > 1 {
 		return true
 	}
-	prefix, rest, dotted := strings.Cut(h.trigger, ".")
+	subject, what, dotted := cutLast(h.trigger, ".")
 	switch {
-	case !dotted, prefix == "signal", prefix == "schedule":
+	case !dotted, subject == "signal", subject == "schedule", fullType(subject):
 		return true
-	case prefix == "timer", prefix == "saga":
+	case subject == "timer", subject == "saga":
 		return false
 	}
-	return rest != "" && !innerSuffix(rest)
+	return !innerSuffix(what)
+}
+
+// fullType reports whether the words before the last one of a trigger are of a CloudEvent's type: no
+// step's name has a dot, but that of a member may (ship[a.b]).
+func fullType(subject string) bool {
+	base, _, _ := strings.Cut(subject, "[")
+	return strings.Contains(base, ".")
 }
 
 func innerSuffix(s string) bool {
@@ -189,8 +196,8 @@ func (c *compiler) checkTrigger(h *handler, n names) {
 // checkStepTrigger checks triggers such as <step>.ok and <ask>.<choice>. Other dotted triggers are
 // aggregate events or workflow facts.
 func (c *compiler) checkStepTrigger(pos manifests.Pos, id, what string, n names) {
-	if base, _, _ := strings.Cut(id, "["); strings.Contains(base, ".") {
-		return // the full type of a CloudEvent, because no step's name has a dot
+	if fullType(id) {
+		return
 	}
 	a := n.steps[id]
 	switch {

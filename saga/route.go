@@ -99,7 +99,7 @@ func (s *Set) routeEvent(ev edda.Event) []Target {
 // Unheard tells whether an event that Route gives no target may have a misspelt type, and the most
 // similar trigger of the newest versions. A saga's own fact may be for others.
 func (s *Set) Unheard(ev edda.Event) (near string, suspicious bool) {
-	if s.versions[ev.AggregateType] != nil {
+	if ev.FullType == "" && s.versions[ev.AggregateType] != nil {
 		return "", false
 	}
 	var triggers []string
@@ -107,14 +107,17 @@ func (s *Set) Unheard(ev edda.Event) (near string, suspicious bool) {
 		if s.ended[name] {
 			continue
 		}
-		for _, h := range s.Newest(name).handlers {
-			if external(h) {
-				triggers = append(triggers, h.src.Trigger.Parts...)
+		p := s.Newest(name)
+		for _, h := range p.handlers {
+			for _, part := range h.src.Trigger.Parts {
+				if !p.inner[part] {
+					triggers = append(triggers, part)
+				}
 			}
 		}
 	}
 	for _, name := range namesOf(ev) {
-		if near := manifests.Nearest(name, triggers); near != "" {
+		if near := manifests.Nearest(name, triggers); near != "" && name != "" {
 			return near, true
 		}
 	}
@@ -186,20 +189,24 @@ type eventNames [4]string
 // namesOf returns the full type of a CloudEvent with and without its version, then the event with
 // and without its aggregate's type.
 func namesOf(ev edda.Event) eventNames {
-	switch {
-	case ev.Kind == edda.KindSchedule:
+	if ev.Kind == edda.KindSchedule {
 		return eventNames{"schedule." + ev.Type}
-	case ev.AggregateType == "":
-		return eventNames{ev.FullType, edda.TypeWithoutVersion(ev.FullType), ev.Type}
 	}
-	return eventNames{ev.FullType, edda.TypeWithoutVersion(ev.FullType), ev.AggregateType + "." + ev.Type, ev.Type}
+	names := eventNames{ev.FullType, edda.TypeWithoutVersion(ev.FullType), "", ev.Type}
+	if names[1] == ev.Type { // one word is no more precise than with the aggregate's type
+		names[1] = ""
+	}
+	if ev.AggregateType != "" {
+		names[2] = ev.AggregateType + "." + ev.Type
+	}
+	return names
 }
 
-// part is the part of an A & B that the event matches, or empty.
+// part is the part of an A & B that is the event's most precise name of all parts, or empty.
 func (h *handler) part(names eventNames) string {
-	for _, part := range h.src.Trigger.Parts {
-		if slices.Contains(names[:], part) {
-			return part
+	for _, name := range names {
+		if slices.Contains(h.src.Trigger.Parts, name) {
+			return name
 		}
 	}
 	return ""

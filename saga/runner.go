@@ -215,7 +215,7 @@ func (w *tester) event(s *manifests.TestStep) (edda.Event, error) {
 	}
 	named := edda.NamedEvent(s.Name)
 	ev.Kind, ev.Type, ev.FullType = edda.KindEvent, named.Type, named.FullType
-	ev.AggregateType, ev.Version = cmp.Or(ev.AggregateType, named.AggregateType), cmp.Or(ev.Version, named.Version)
+	ev.AggregateType, ev.Version = cmp.Or(ev.AggregateType, named.AggregateType), cmp.Or(s.Version, named.Version, 1)
 	return ev, nil
 }
 

@@ -14,6 +14,9 @@ type unmarked struct {
 }
 
 func (c *compiler) findUnmarked(v *manifests.Value, names []string) {
+	if c.p.o.Kept {
+		return // nobody sees the warnings of a stored text
+	}
 	v.Texts(func(t manifests.PlainText) {
 		for _, u := range expression.FindUnmarked(t.Text, t.Part, names) {
 			c.unmarked = append(c.unmarked, unmarked{u, t})

@@ -37,8 +37,8 @@ const (
 	extTrace         = "traceparent"
 	extAggregateType = "aggregatetype"
 	extAggregateID   = "aggregateid"
-	extBy            = "by"
-	extWhy           = "why"
+	extBy            = "eddaby"
+	extWhy           = "eddawhy"
 )
 
 var extensions = []string{extTenant, extCorrelation, extCausation, extTrace, extAggregateType, extAggregateID, extBy, extWhy}
