@@ -27,6 +27,17 @@ func NamedEvent(name string) Event {
 	return ev
 }
 
+// Name is the event as people write it; see [NamedEvent].
+func (e *Event) Name() string {
+	switch {
+	case e.FullType != "":
+		return e.FullType
+	case e.AggregateType == "" || e.Type == "": // an undecodable message has no type
+		return e.AggregateType + e.Type
+	}
+	return e.AggregateType + "." + e.Type
+}
+
 // ShortType returns the event and the version of a CloudEvent's full type. The event is the last
 // word without a trailing version: com.shop.OrderPlaced.v2 is version 2 of OrderPlaced. Without a
 // version it returns 0.

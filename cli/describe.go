@@ -154,13 +154,7 @@ func inputName(ev edda.Event) string {
 	case edda.KindSchedule:
 		return "schedule." + ev.Type
 	}
-	if ev.FullType != "" {
-		return ev.FullType
-	}
-	if ev.AggregateType != "" && ev.Type != "" {
-		return ev.AggregateType + "." + ev.Type
-	}
-	return ev.AggregateType + ev.Type // an undecodable message has no type
+	return ev.Name()
 }
 
 // outcomeWord returns the word for a result in a trigger.

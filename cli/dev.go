@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -217,7 +216,7 @@ func suggestions(s node.Settings, r node.Running) []string {
 	}
 	if ev, ok := r.Sample(); ok {
 		return []string{
-			fmt.Sprintf("edda send %s --id %s --data '%s'%s", cmp.Or(ev.FullType, ev.AggregateType+"."+ev.Type), quote(ev.AggregateID), ev.Payload, to),
+			fmt.Sprintf("edda send %s --id %s --data '%s'%s", ev.Name(), quote(ev.AggregateID), ev.Payload, to),
 			"edda instance list" + at,
 			fmt.Sprintf("edda instance describe %s %s%s", ev.Key.Saga, quote(ev.Key.Correlation), at),
 		}

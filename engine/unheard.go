@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"cmp"
-
 	"go.uber.org/zap"
 
 	"edda"
@@ -21,7 +19,7 @@ func (e *Engine) reportUnheard(ev *edda.Event) {
 	if ev.Kind != edda.KindEvent || len(e.unheard) >= maxUnheard {
 		return
 	}
-	name := clip(cmp.Or(ev.FullType, ev.AggregateType+"."+ev.Type), maxUnheardType)
+	name := clip(ev.Name(), maxUnheardType)
 	if e.unheard[name] {
 		return
 	}

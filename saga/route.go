@@ -107,14 +107,7 @@ func (s *Set) Unheard(ev edda.Event) (near string, suspicious bool) {
 		if s.ended[name] {
 			continue
 		}
-		p := s.Newest(name)
-		for _, h := range p.handlers {
-			for _, part := range h.src.Trigger.Parts {
-				if !p.inner[part] {
-					triggers = append(triggers, part)
-				}
-			}
-		}
+		triggers = append(triggers, s.Newest(name).outerTriggers()...)
 	}
 	for _, name := range namesOf(ev) {
 		if near := manifests.Nearest(name, triggers); near != "" && name != "" {
@@ -168,6 +161,19 @@ func (p *Program) match(ev edda.Event) []*handler {
 	for _, h := range p.handlers {
 		if len(h.src.Trigger.Parts) > 1 && h.part(names) != "" {
 			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// outerTriggers are the triggers of events from outside the instance, with the parts of A & B.
+func (p *Program) outerTriggers() []string {
+	var out []string
+	for _, h := range p.handlers {
+		for _, part := range h.src.Trigger.Parts {
+			if !p.inner[part] {
+				out = append(out, part)
+			}
 		}
 	}
 	return out

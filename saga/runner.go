@@ -109,19 +109,11 @@ func (p *Program) untaken(s *manifests.TestStep, outs []edda.Output) []string {
 		if o.Word != "ignored" {
 			continue
 		}
-		var known []string
-		for _, h := range p.handlers {
-			for _, part := range h.src.Trigger.Parts {
-				if !p.inner[part] {
-					known = append(known, part)
-				}
-			}
-		}
 		name := o.Name
 		if s.AggregateType != "" && name == s.Name {
 			name = s.AggregateType + "." + name
 		}
-		out = append(out, "was ignored: no handler takes "+name+didYouMean(name, known))
+		out = append(out, "was ignored: no handler takes "+name+didYouMean(name, p.outerTriggers()))
 	}
 	return out
 }

@@ -38,7 +38,7 @@ func TestHoldPausesAggregateEventsOnly(t *testing.T) {
 			}
 		}
 		for _, id := range []string{"1", "2", "3"} {
-			time.Sleep(10 * time.Minute) // longer than heartbeats and redeliveries
+			time.Sleep(10 * time.Minute) // of the bubble: longer than heartbeats and redeliveries
 			w.tell(ctx, id)
 			got := fetch(ctx, t, src, 2)
 			if got[0].Stream == wire.AggregateEvents || got[1].Stream == wire.AggregateEvents {

@@ -47,7 +47,7 @@ func places(events []edda.Event) (out []string) {
 // TestARestoredStoreGetsALateResultAtItsTime: messages that others stored before the echo were
 // later than the result. The echo is a duplicate at its place.
 func TestARestoredStoreGetsALateResultAtItsTime(t *testing.T) {
-	const gap = 10 * time.Minute // between the messages of others
+	const gap = 10 * time.Minute // between the messages of others, in the bubble's time
 	for _, restored := range []bool{true, false} {
 		bubble(t, func(ctx context.Context, w *world) {
 			_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
