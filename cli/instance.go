@@ -333,8 +333,16 @@ func (c *client) sure(ask bool, what string) error {
 	if !isTerminal(c.term.in) {
 		return usagef("%s cannot be taken back: add --yes", what)
 	}
-	fmt.Fprintf(c.term.err, "%s? This cannot be taken back [y/N] ", what)
-	answer, err := bufio.NewReader(c.term.in).ReadString('\n')
+	return c.term.agree(what + "? This cannot be taken back")
+}
+
+// agree asks a person at the terminal. A no is an error.
+func (t *terminal) agree(question string) error {
+	if !isTerminal(t.in) {
+		return usagef("nobody is at the terminal to answer %q: add --yes", question)
+	}
+	fmt.Fprintf(t.err, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(t.in).ReadString('\n')
 	if err != nil || !strings.HasPrefix(strings.ToLower(strings.TrimSpace(answer)), "y") {
 		return fmt.Errorf("nothing was done")
 	}

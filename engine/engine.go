@@ -100,8 +100,8 @@ type Engine struct {
 
 	inbox   chan func(*loop)
 	results *results
-	unheard map[string]bool // types of events that were logged; only the loop uses it
-	halt    chan struct{}   // closed by the first Drain: the catch-up readers end
+	unheard unheard
+	halt    chan struct{} // closed by the first Drain: the catch-up readers end
 	halting sync.Once
 	stopped chan struct{} // closed when Run has returned
 	// bounds are the times up to which timers of laggards may fire, for Waits; nil without laggards.
@@ -128,7 +128,7 @@ func newEngine(source Source, db records, sagas Sagas, o Options) *Engine {
 		status:  st,
 		inbox:   make(chan func(*loop), inboxSize),
 		results: newResults(),
-		unheard: map[string]bool{},
+		unheard: unheard{types: map[string]*Unheard{}},
 		halt:    make(chan struct{}),
 		stopped: make(chan struct{}),
 	}

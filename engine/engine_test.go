@@ -249,14 +249,21 @@ func TestATypeThatNoSagaHearsIsLoggedOnce(t *testing.T) {
 		if want := []string{"warn e1 Order.drop near drop", "warn e3 com.shop.drop near drop"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
+		got = nil
+		for _, u := range w.engine.Unheard() {
+			got = append(got, fmt.Sprint(u.Type, " ", u.Count, " ", u.Stream, " ", u.Near, " ", u.Last.IsZero()))
+		}
+		if want := []string{"Order.drop 2 A near drop false", "com.shop.drop 1 A near drop false"}; !slices.Equal(got, want) {
+			t.Errorf("counted are %q, want %q", got, want)
+		}
 		for i := range 2 * maxUnheard {
 			ev := event(fmt.Sprint("many", i), "drop", "k")
 			ev.AggregateType = fmt.Sprint("A", i)
 			w.streams.publish("A", ev)
 		}
 		settle()
-		if n := w.logs.FilterMessage("no saga hears this type of event").Len(); n != maxUnheard {
-			t.Errorf("%d types are logged", n)
+		if n := w.logs.FilterMessage("no saga hears this type of event").Len(); n != maxUnheard || len(w.engine.Unheard()) != maxUnheard {
+			t.Errorf("%d types are logged, and %d counted", n, len(w.engine.Unheard()))
 		}
 	})
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
 	"edda"
@@ -221,15 +223,27 @@ func (l *pipeline) describe(ctx context.Context, i *server.Info) {
 		if err != nil {
 			continue
 		}
-		state := s.CachedInfo()
-		i.Streams = append(i.Streams, server.StreamInfo{Stream: d.Stream, Messages: state.State.Msgs,
-			First: state.State.FirstSeq, Last: state.State.LastSeq, Replicas: state.Config.Replicas})
+		i.Streams = append(i.Streams, streamInfo(s, ""))
 		names := s.ConsumerNames(ctx)
 		for name := range names.Name() {
 			i.Consumers = append(i.Consumers, d.Stream+" "+name)
 		}
 	}
 	slices.Sort(i.Consumers)
+	for _, name := range slices.Sorted(maps.Keys(l.codec.Mappings)) {
+		if s, err := l.js.Stream(ctx, name); err == nil {
+			i.Streams = append(i.Streams, streamInfo(s, l.codec.Mappings[name].Source()))
+		}
+	}
+	if l.engine != nil {
+		i.Unheard = l.engine.Unheard()
+	}
+}
+
+func streamInfo(s jetstream.Stream, source string) server.StreamInfo {
+	info := s.CachedInfo()
+	return server.StreamInfo{Stream: info.Config.Name, Source: source, Messages: info.State.Msgs,
+		First: info.State.FirstSeq, Last: info.State.LastSeq, Replicas: info.Config.Replicas}
 }
 
 // problemsOf converts manifest problems for the API.

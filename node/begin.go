@@ -48,7 +48,7 @@ func (p *process) begin(ctx context.Context, l *pipeline, set *saga.Set, held []
 		}
 		if one.From == string(stream.FromAll) && len(held) > 0 {
 			if all == nil {
-				if all, err = stream.Beginnings(ctx, l.js); err != nil {
+				if all, err = stream.Beginnings(ctx, l.js, l.codec); err != nil {
 					return b, err
 				}
 			}
@@ -124,7 +124,7 @@ func (l loaded) catchesUp() (out manifests.Problems) {
 // catchingUp returns how the engine reads the backlog of sagas that are behind.
 func (p *process) catchingUp(l *pipeline) engine.CatchUpOptions {
 	return engine.CatchUpOptions{
-		Streams: stream.EventStreams(), After: p.afterRestore(l),
+		Streams: stream.EventStreams(l.codec), After: p.afterRestore(l),
 		Open: func(ctx context.Context, pair engine.SagaTenant, from []edda.Checkpoint) (engine.Past, error) {
 			if p.loadedSagas.Load().Newest(pair.Saga) == nil {
 				return nil, edda.Classify(edda.Permanent, "saga %s is not loaded: it goes on where it was once it is", pair.Saga)

@@ -34,15 +34,17 @@ type Config struct {
 	Encryption encryptionConfig `koanf:"encryption"`
 	NATS       natsConfig       `koanf:"nats"`
 	Streams    streamsConfig    `koanf:"streams"`
-	Gateway    gatewayConfig    `koanf:"gateway"`
-	Outbox     outboxConfig     `koanf:"outbox"`
-	Parked     parkedConfig     `koanf:"parked"`
-	Dead       deadConfig       `koanf:"dead_letters"`
-	Effects    effectsConfig    `koanf:"effects"`
-	Retention  retentionConfig  `koanf:"retention"`
-	Redis      redisConfig      `koanf:"redis"`
-	Hero       heroConfig       `koanf:"hero"`
-	Log        logConfig        `koanf:"log"`
+	// Sources are the streams of others that sagas read, by name.
+	Sources   map[string]sourceConfig `koanf:"sources"`
+	Gateway   gatewayConfig           `koanf:"gateway"`
+	Outbox    outboxConfig            `koanf:"outbox"`
+	Parked    parkedConfig            `koanf:"parked"`
+	Dead      deadConfig              `koanf:"dead_letters"`
+	Effects   effectsConfig           `koanf:"effects"`
+	Retention retentionConfig         `koanf:"retention"`
+	Redis     redisConfig             `koanf:"redis"`
+	Hero      heroConfig              `koanf:"hero"`
+	Log       logConfig               `koanf:"log"`
 	// AcceptStreamLoss continues although a stream lost messages after the checkpoint.
 	AcceptStreamLoss bool `koanf:"accept_stream_loss" flag:"accept-stream-loss"`
 	// AdoptEmpty takes over tenants of another store, without their instances.
@@ -198,7 +200,8 @@ func (c Config) validate() error {
 	if err := c.validateHero(); err != nil {
 		return err
 	}
-	return errors.Join(c.Effects.validate(), c.Retention.validate())
+	_, err := c.mappings()
+	return errors.Join(c.Effects.validate(), c.Retention.validate(), err)
 }
 
 // differs names the settings of the first level that differ and that a reload does not apply.
@@ -231,6 +234,13 @@ func plain(v reflect.Value) any {
 		out := map[string]string{}
 		for name, d := range x {
 			out[name] = d.String()
+		}
+		return out
+	}
+	if v.Kind() == reflect.Map && v.Type().Elem().Kind() == reflect.Struct {
+		out := map[string]any{}
+		for name, field := range v.Seq2() {
+			out[name.String()] = plain(field)
 		}
 		return out
 	}

@@ -82,7 +82,7 @@ func (p *process) join(ctx context.Context) error {
 			close(p.joined)
 			return nil
 		}
-		if errors.Is(err, edda.Permanent) || p.settings.Dev || ctx.Err() != nil {
+		if errors.Is(err, edda.Permanent) || p.settings.Dev && !errors.Is(err, stream.ErrAwaited) || ctx.Err() != nil {
 			l.close()
 			return err
 		}
@@ -103,7 +103,7 @@ func (p *process) join(ctx context.Context) error {
 }
 
 func (p *process) connect(ctx context.Context, l *pipeline) error {
-	c := p.settings.connection().FromEnv(p.settings.Env)
+	c := p.settings.Connection().FromEnv(p.settings.Env)
 	c.Log = p.log.Named("nats")
 	if p.settings.Dev {
 		e, err := kv.StartEmbedded(ctx, kv.EmbeddedOptions{
@@ -120,20 +120,24 @@ func (p *process) connect(ctx context.Context, l *pipeline) error {
 	return err
 }
 
-// connection returns the configured NATS connection.
-func (c Config) connection() kv.Connection {
+// Connection returns the configured NATS connection.
+func (c Config) Connection() kv.Connection {
 	n := c.NATS
 	return kv.Connection{URL: n.URL, Context: n.Context, Creds: n.Creds, NKey: n.NKey, User: n.User,
 		Password: n.Password, Token: n.Token, Cert: n.Cert, Key: n.Key, CA: n.CA}
 }
 
-func (c Config) codec() wire.Codec {
-	return wire.Codec{Grammar: wire.Grammar{NoTenancy: !c.Tenancy.Enabled}}
+func (c Config) codec() (wire.Codec, error) {
+	mappings, err := c.mappings()
+	return wire.Codec{Grammar: wire.Grammar{NoTenancy: !c.Tenancy.Enabled}, Mappings: mappings}, err
 }
 
 func (p *process) build(ctx context.Context, l *pipeline) error {
 	s := p.settings
-	codec := s.codec()
+	codec, err := s.codec()
+	if err != nil {
+		return err
+	}
 	codec.MaxPayload = payloadLimit(s.Streams.MaxPayload, l.conn)
 	if err := p.present(ctx, l); err != nil {
 		return err
@@ -143,7 +147,6 @@ func (p *process) build(ctx context.Context, l *pipeline) error {
 			return err
 		}
 	}
-	var err error
 	if l.durable, err = stream.EnsureStreams(ctx, l.js, stream.StreamOptions{
 		Grammar: codec.Grammar, Replicas: s.Streams.Replicas, Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.Dev && s.SyncStreams,
 	}); err != nil {
@@ -173,7 +176,7 @@ func (p *process) build(ctx context.Context, l *pipeline) error {
 	if l.ledger != nil {
 		remake = func(ctx context.Context) error { return p.remakeLedger(ctx, l.ledger) }
 	}
-	l.watch = stream.NewWatch(l.js, again, remake, p.log.Named("streams"))
+	l.watch = stream.NewWatch(l.js, codec.Mappings, again, remake, p.log.Named("streams"))
 	if l.tail != nil {
 		l.watch.Follow(l.tail)
 	}
@@ -323,7 +326,7 @@ func (p *process) openSource(ctx context.Context, l *pipeline) error {
 		return edda.Classify(edda.Permanent, "read the positions: %w", err)
 	}
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
-		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
+		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(), Begin: p.settings.begin(),
 		AcceptLoss: p.settings.AcceptStreamLoss, Committed: p.db.Checkpoints, Restored: p.restored, Log: p.log.Named("source"),
 		Strays: p.strays,
 	})

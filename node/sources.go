@@ -72,7 +72,7 @@ func loadFile(k *koanf.Koanf, file string) error {
 				problems = append(problems, fmt.Errorf("%s: %s is a group of settings and has no value of its own; it holds %s", file, key, strings.Join(inside, ", ")))
 				continue
 			}
-			problems = append(problems, fmt.Errorf("%s: unknown key %s%s", file, key, hint(key, append(keys(), groups()...))))
+			problems = append(problems, fmt.Errorf("%s: unknown key %s%s", file, key, hint(key, near(key))))
 		}
 	}
 	if len(problems) > 0 {
@@ -157,11 +157,12 @@ func decodeConfig(k *koanf.Koanf) (Config, error) {
 }
 
 // configKey is one setting: its path, as in a.b, and the flags that set it. Settings that are
-// maps hold keys of their own.
+// maps hold keys of their own; each of a map of structs holds the members.
 type configKey struct {
-	name  string
-	flags []string
-	isMap bool
+	name    string
+	flags   []string
+	isMap   bool
+	members []configKey
 }
 
 // configKeys lists every setting of [Config].
@@ -170,6 +171,9 @@ func configKeys() []configKey { return configKeysOf(reflect.TypeFor[Config](), "
 func configKeysOf(t reflect.Type, prefix string) (out []configKey) {
 	for f := range t.Fields() {
 		key := configKey{name: prefix + f.Tag.Get("koanf"), isMap: f.Type.Kind() == reflect.Map}
+		if key.isMap && f.Type.Elem().Kind() == reflect.Struct {
+			key.members = configKeysOf(f.Type.Elem(), "")
+		}
 		if f.Type.Kind() == reflect.Struct {
 			out = append(out, configKeysOf(f.Type, key.name+".")...)
 			continue
@@ -227,7 +231,28 @@ func membersOf(group string) []string {
 
 // known reports whether a key is a setting, or an entry of a setting that is a map.
 func known(key string) bool {
-	return slices.ContainsFunc(configKeys(), func(k configKey) bool { return k.name == key || k.isMap && strings.HasPrefix(key, k.name+".") })
+	return slices.ContainsFunc(configKeys(), func(k configKey) bool {
+		entry, inside := strings.CutPrefix(key, k.name+".")
+		if !k.isMap || !inside {
+			return k.name == key
+		}
+		_, member, _ := strings.Cut(entry, ".")
+		return len(k.members) == 0 || slices.ContainsFunc(k.members, func(m configKey) bool { return m.name == member })
+	})
+}
+
+// near lists the keys that an unknown one may mean.
+func near(key string) []string {
+	out := append(keys(), groups()...)
+	for _, k := range configKeys() {
+		if entry, inside := strings.CutPrefix(key, k.name+"."); inside {
+			name, _, _ := strings.Cut(entry, ".")
+			for _, m := range k.members {
+				out = append(out, k.name+"."+name+"."+m.name)
+			}
+		}
+	}
+	return out
 }
 
 func sortedKeys[V any](m map[string]V) []string {

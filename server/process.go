@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/engine"
 )
 
 // Process is the process of the server. Its methods are safe for concurrent use and
@@ -66,6 +67,8 @@ type Info struct {
 	Positions []StreamPosition `json:"positions"`
 	Durable   []string         `json:"durability,omitempty"` // which messages the streams may lose, in words
 	Behind    []SagaBehind     `json:"behind,omitempty"`
+	// Unheard lists the types of events that no saga hears, the most frequent first.
+	Unheard []engine.Unheard `json:"unheard,omitempty"`
 }
 
 // SagaBehind is a saga that is behind the streams: it catches up, or it waits.
@@ -102,6 +105,7 @@ type EffectInfo struct {
 // StreamInfo is the state of one stream.
 type StreamInfo struct {
 	Stream   string `json:"stream"`
+	Source   string `json:"source,omitempty" doc:"the source that reads a stream of others"`
 	Messages uint64 `json:"messages"`
 	First    uint64 `json:"first"`
 	Last     uint64 `json:"last"`

@@ -87,11 +87,11 @@ type StreamStart struct {
 }
 
 // Beginnings returns the starts of the streams of aggregate events and facts.
-func Beginnings(ctx context.Context, js jetstream.JetStream) (out []StreamStart, err error) {
-	for _, name := range EventStreams() {
-		s, err := js.Stream(ctx, name)
+func Beginnings(ctx context.Context, js jetstream.JetStream, c wire.Codec) (out []StreamStart, err error) {
+	for _, in := range eventInputs(c) {
+		s, err := in.open(ctx, js)
 		if err != nil {
-			return nil, fmt.Errorf("look at stream %s: %w", name, err)
+			return nil, err
 		}
 		info := s.CachedInfo()
 		out = append(out, StreamStart{beginning(info, FromAll), info.State.Msgs})

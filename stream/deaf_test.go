@@ -76,7 +76,7 @@ func checkReports(ctx context.Context, w *world, phase time.Duration) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	watch := NewWatch(js, nil, nil, nil)
+	watch := NewWatch(js, nil, nil, nil, nil)
 	defer testkit.Run(t, watch.Run)()
 	began := time.Now()
 	// health is the health of the process.
@@ -146,7 +146,7 @@ func TestASilentJetStreamIsReportedWithinTenSeconds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		watch := NewWatch(js, nil, nil, nil)
+		watch := NewWatch(js, nil, nil, nil, nil)
 		watch.Follow(NewTail(js, w.codec, []edda.Mark{{Stream: wire.AggregateEvents, Seq: w.send("acme", "O1", 1), ID: "acme-O1-1"}}))
 		stop := testkit.Run(t, watch.Run)
 		time.Sleep(watchEvery + time.Millisecond)

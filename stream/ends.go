@@ -125,7 +125,9 @@ func (r *reader) lastMatch(ctx context.Context, buffered uint64) (uint64, error)
 		if err != nil || last > 0 {
 			return max(last, buffered), err
 		}
-		patterns = r.codec.Filters(nil, "*", r.families...)
+		if patterns = r.stream.CachedInfo().Config.Subjects; r.mapping == nil {
+			patterns = r.codec.Filters(nil, "*", r.families...)
+		}
 	}
 	far := buffered
 	for _, p := range patterns {
@@ -155,5 +157,9 @@ func (r *reader) lastOf(ctx context.Context, pattern string) (uint64, error) {
 // for one.
 func (r *reader) mustRead() bool {
 	tenants := *r.tenants.Load()
+	if r.mapping != nil {
+		tenant, known := r.mapping.Tenant()
+		return !r.codec.NoTenancy && len(tenants) > 0 && !(known && tenants.Match(tenant))
+	}
 	return len(tenants) > 0 && !tenants.Exact() || r.results()
 }

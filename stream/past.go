@@ -29,34 +29,43 @@ func NewPast(js jetstream.JetStream, codec wire.Codec) *Past { return &Past{js: 
 // sequence of each stream.
 func (p *Past) Each(ctx context.Context, tenant string, upto []edda.Checkpoint, visit func(edda.Event) error) (map[string]uint64, error) {
 	first := map[string]uint64{}
-	for _, in := range inputs() {
+	for _, in := range inputs(p.codec) {
 		for _, c := range upto {
-			if c.Stream != in.name {
+			if c.Stream != in.stream {
 				continue
 			}
 			at, err := p.stream(ctx, in, tenant, c.Seq, visit)
 			if err != nil {
 				return nil, err
 			}
-			first[in.name] = at
+			first[in.stream] = at
 		}
 	}
 	return first, nil
 }
 
-func (p *Past) stream(ctx context.Context, in plan, tenant string, last uint64, visit func(edda.Event) error) (uint64, error) {
-	s, err := p.js.Stream(ctx, in.name)
+func (p *Past) stream(ctx context.Context, in inputStream, tenant string, last uint64, visit func(edda.Event) error) (uint64, error) {
+	s, err := in.open(ctx, p.js)
 	if err != nil {
-		return 0, fmt.Errorf("open stream %s: %w", in.name, err)
+		return 0, err
 	}
 	first := s.CachedInfo().State.FirstSeq
-	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: p.codec.Filters(wire.Tenants{tenant}, "*", in.families...), DeliverPolicy: jetstream.DeliverAllPolicy}
-	return first, scanStream(ctx, p.js, in.name, cfg, last, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
-		msg := wire.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: in.name, Seq: md.Sequence.Stream, Time: md.Timestamp}
-		if isStrayAck(msg) {
+	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
+	if in.mapping == nil {
+		cfg.FilterSubjects = p.codec.Filters(wire.Tenants{tenant}, "*", in.families...)
+	} else if !in.all(s, p.codec.Grammar) {
+		cfg.FilterSubjects = in.mapping.Subjects()
+	}
+	return first, scanStream(ctx, p.js, in.stream, cfg, last, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
+		msg := wire.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: in.stream, Seq: md.Sequence.Stream, Time: md.Timestamp}
+		if in.mapping == nil && isStrayAck(msg) {
 			return nil
 		}
-		return visit(p.codec.Event(msg))
+		ev := p.codec.Event(msg)
+		if in.mapping != nil && !p.codec.NoTenancy && ev.Tenant != tenant {
+			return nil
+		}
+		return visit(ev)
 	})
 }
 

@@ -54,7 +54,8 @@ type reader struct {
 	name       string // of the stream
 	consumer   string
 	families   []wire.Family
-	unfiltered bool // the stream holds inputs of sagas only
+	mapping    *wire.Mapping // nil in Edda's own streams
+	unfiltered bool          // the stream holds inputs of sagas only
 	codec      wire.Codec
 	tenants    *atomic.Pointer[wire.Tenants]
 	buffer     *buffer
@@ -277,6 +278,12 @@ func (r *reader) results() bool { return slices.Contains(r.families, wire.Family
 // filters select the subjects to read, with echoes only during the backlog. They are empty where
 // they would match the whole stream, because an unfiltered consumer is faster.
 func (r *reader) filters() []string {
+	if r.mapping != nil {
+		if r.unfiltered {
+			return nil
+		}
+		return r.mapping.Subjects()
+	}
 	tenants, families := *r.tenants.Load(), r.families
 	if r.backlogRead() {
 		families = slices.DeleteFunc(slices.Clone(families), func(f wire.Family) bool { return f == wire.FamilyEcho })
@@ -305,7 +312,7 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
 		Stream: r.name, Seq: seq, Time: md.Timestamp,
 	}
-	if r.strays.drop(msg) {
+	if r.mapping == nil && r.strays.drop(msg) {
 		r.advance(seq, md.Timestamp.UTC(), false)
 		return nil
 	}

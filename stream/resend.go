@@ -18,6 +18,9 @@ import (
 // publishes under a new id, because the stream drops the old one. The same new id is stored once.
 // What the letter lacks is read from the stream. An edda.Permanent error says what is missing.
 func (p *Publisher) Resend(ctx context.Context, d edda.DeadLetter, data json.RawMessage, id string) (Sent, error) {
+	if p.codec.Mappings[d.Event.Stream] != nil {
+		return p.resendMapped(ctx, d, data)
+	}
 	m, err := p.original(ctx, d)
 	if err != nil {
 		return Sent{}, err
@@ -32,6 +35,29 @@ func (p *Publisher) Resend(ctx context.Context, d edda.DeadLetter, data json.Raw
 		return Sent{}, err
 	}
 	return p.publish(ctx, m)
+}
+
+// resendMapped reads the message of a stream that others own again, as the source says now, and
+// publishes the event to Edda's own stream. The event keeps its id.
+func (p *Publisher) resendMapped(ctx context.Context, d edda.DeadLetter, data json.RawMessage) (Sent, error) {
+	m, err := p.message(ctx, d)
+	switch {
+	case errors.Is(err, edda.Permanent) && len(data) > 0 && d.Subject != "":
+		m = wire.Message{Subject: d.Subject, Stream: d.Event.Stream, Seq: d.Event.Seq, Time: d.Event.StoredAt()}
+	case err != nil:
+		return Sent{}, err
+	}
+	if len(data) > 0 {
+		m.Data = data
+	}
+	ev := p.codec.Event(m)
+	if ev.Malformed != "" {
+		return Sent{}, edda.Classify(edda.Permanent, "%s still cannot be read: %s", inStream(d), ev.Error)
+	}
+	if ev.Tenant != d.Event.Tenant {
+		return Sent{}, edda.Classify(edda.Permanent, "%s is now read as an event of another tenant, %s: publish it as an event of that tenant, and drop this dead letter", inStream(d), ev.Tenant)
+	}
+	return p.Send(ctx, ev)
 }
 
 // original returns the message of the dead letter: from the stream, or else from what the letter
@@ -106,12 +132,18 @@ func (p *Publisher) message(ctx context.Context, d edda.DeadLetter) (wire.Messag
 	return m, nil
 }
 
-// isOf reports whether the dead letter was made of the message: store time, subject and id are the
-// same. An unreadable message has the id of its header. The letter may have only the beginning of a
+// isOf reports whether the dead letter was made of the message: store time, subject and, in Edda's own
+// streams, id are the same. An unreadable message has the id of its header. The letter may have only the beginning of a
 // long id.
 func (p *Publisher) isOf(m wire.Message, d edda.DeadLetter) bool {
+	if !m.Time.Equal(d.Event.StoredAt()) || d.Subject != "" && d.Subject != m.Subject {
+		return false
+	}
+	if p.codec.Mappings[m.Stream] != nil { // the source may read another id now
+		return true
+	}
 	ev := p.codec.Event(m)
-	return m.Time.Equal(d.Event.StoredAt()) && (d.Subject == "" || d.Subject == m.Subject) && ev.Tenant == d.Event.Tenant &&
+	return ev.Tenant == d.Event.Tenant &&
 		(strings.HasPrefix(ev.ID, d.Event.ID) || strings.HasPrefix(p.codec.ID(m), d.Event.ID))
 }
 

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -22,8 +23,9 @@ type SourceOptions struct {
 	// Name distinguishes the consumers of different saga processes: the store's id.
 	Name    string
 	Tenants wire.Tenants
-	// From is where to begin in a stream without a checkpoint.
-	From From
+	// From is where to begin in a stream without a checkpoint. Begin replaces it for one stream.
+	From  From
+	Begin map[string]From
 	// AcceptLoss continues where a checkpoint no longer fits its stream.
 	AcceptLoss bool
 	// Committed returns the positions in the store: everything up to them is handled. It may be
@@ -58,27 +60,59 @@ type Source struct {
 
 var _ engine.Source = (*Source)(nil)
 
-// inputs are the families of each stream that sagas read.
-func inputs() []plan {
-	return []plan{
-		{name: wire.AggregateEvents, families: []wire.Family{wire.FamilyAggregate}},
-		{name: wire.WorkflowCommands, families: []wire.Family{wire.FamilyWorkflow}},
-		{name: wire.WorkflowEvents, families: []wire.Family{wire.FamilyResult, wire.FamilyEcho, wire.FamilyFact}},
+// inputStream is a stream that sagas read, and the families of its messages.
+type inputStream struct {
+	stream   string
+	families []wire.Family
+	mapping  *wire.Mapping // nil in Edda's own streams
+}
+
+// inputs are the streams that sagas read.
+func inputs(c wire.Codec) []inputStream {
+	return append([]inputStream{
+		{stream: wire.AggregateEvents, families: []wire.Family{wire.FamilyAggregate}},
+		{stream: wire.WorkflowCommands, families: []wire.Family{wire.FamilyWorkflow}},
+		{stream: wire.WorkflowEvents, families: []wire.Family{wire.FamilyResult, wire.FamilyEcho, wire.FamilyFact}},
+	}, mapped(c)...)
+}
+
+// eventInputs are the streams of aggregate events and facts.
+func eventInputs(c wire.Codec) []inputStream {
+	return append([]inputStream{
+		{stream: wire.AggregateEvents, families: []wire.Family{wire.FamilyAggregate}},
+		{stream: wire.WorkflowEvents, families: []wire.Family{wire.FamilyFact}},
+	}, mapped(c)...)
+}
+
+// mapped are the streams of the mappings, which hold the events of aggregates.
+func mapped(c wire.Codec) (out []inputStream) {
+	for _, name := range slices.Sorted(maps.Keys(c.Mappings)) {
+		out = append(out, inputStream{stream: name, families: []wire.Family{wire.FamilyAggregate}, mapping: c.Mappings[name]})
 	}
+	return out
 }
 
 // EventStreams returns the names of the streams of aggregate events and facts.
-func EventStreams() []string { return []string{wire.AggregateEvents, wire.WorkflowEvents} }
+func EventStreams(c wire.Codec) (names []string) {
+	for _, in := range eventInputs(c) {
+		names = append(names, in.stream)
+	}
+	return names
+}
 
-// plans are the families of each stream that the source reads.
-func (o *SourceOptions) plans() []plan {
+func (o *SourceOptions) inputs() []inputStream {
 	if o.CatchUp == "" {
-		return inputs()
+		return inputs(o.Codec)
 	}
-	return []plan{
-		{name: wire.AggregateEvents, families: []wire.Family{wire.FamilyAggregate}},
-		{name: wire.WorkflowEvents, families: []wire.Family{wire.FamilyFact}},
+	return eventInputs(o.Codec)
+}
+
+// from is where to begin in a stream without a checkpoint.
+func (o *SourceOptions) from(stream string) From {
+	if from := o.Begin[stream]; from != "" {
+		return from
 	}
+	return o.From
 }
 
 // OpenSource compares the checkpoints with the streams, which must exist. If a checkpoint no longer
@@ -96,20 +130,20 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	}
 	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, catchingUp: true, strict: o.Restored, caughtUp: make(chan struct{})}
 	s.tenants.Store(&o.Tenants)
-	for _, p := range o.plans() {
-		str, err := js.Stream(ctx, p.name)
+	for _, in := range o.inputs() {
+		str, err := in.open(ctx, js)
 		if err != nil {
-			return nil, fmt.Errorf("open stream %s: %w", p.name, err)
+			return nil, err
 		}
-		g, err := guard(ctx, js, str, held, o.From)
+		g, err := guard(ctx, js, str, held, o.from(in.stream))
 		if err != nil {
-			return nil, fmt.Errorf("check stream %s: %w", p.name, err)
+			return nil, fmt.Errorf("check stream %s: %w", in.stream, err)
 		}
 		if g.loss != nil {
 			s.losses = append(s.losses, *g.loss)
 		}
 		s.start = append(s.start, g.start)
-		s.readers = append(s.readers, s.reader(js, str, p, g.start, o))
+		s.readers = append(s.readers, s.reader(js, str, in, g.start, o))
 	}
 	missing := slices.DeleteFunc(slices.Clone(s.losses), func(l Loss) bool { return l.Handled })
 	if len(missing) > 0 && !o.AcceptLoss {
@@ -118,14 +152,10 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	return s, nil
 }
 
-func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, from edda.Checkpoint, o SourceOptions) *reader {
-	subjects := str.CachedInfo().Config.Subjects
-	unfiltered := !slices.ContainsFunc(subjects, func(subject string) bool {
-		return !slices.ContainsFunc(p.families, func(f wire.Family) bool { return o.All(f) == subject })
-	})
+func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, in inputStream, from edda.Checkpoint, o SourceOptions) *reader {
 	return &reader{
-		js: js, stream: str, name: p.name, consumer: o.consumer(),
-		families: p.families, unfiltered: unfiltered, codec: o.Codec, tenants: &s.tenants,
+		js: js, stream: str, name: in.stream, consumer: o.consumer(), mapping: in.mapping,
+		families: in.families, unfiltered: in.all(str, o.Grammar), codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), strays: o.Strays, wake: s.wake, log: o.Log,
 		recreate: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, buffered: from.Seq, from: from.Seq, committed: o.Committed,
 	}

@@ -15,6 +15,7 @@ import (
 
 	"edda"
 	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 const (
@@ -40,6 +41,7 @@ type Watch struct {
 
 // watched is the state of one stream.
 type watched struct {
+	source  string // its name in the configuration; empty for Edda's own stream
 	created time.Time
 	misses  int
 	problem error
@@ -48,16 +50,19 @@ type watched struct {
 // ledgerStream is the stream behind the ledger's bucket.
 const ledgerStream = "KV_" + kv.LedgerBucket
 
-// NewWatch watches all of Edda's streams. again, if not nil, is called when a stream was created
-// anew. The bucket of a shared ledger is watched if remake is set, which creates it again. Nothing
-// happens before Run.
-func NewWatch(js jetstream.JetStream, again func(), remake func(context.Context) error, log *zap.Logger) *Watch {
+// NewWatch watches all of Edda's streams, and those of the mappings. again, if not nil, is called when
+// a stream was created anew. The bucket of a shared ledger is watched if remake is set, which creates it
+// again. Nothing happens before Run.
+func NewWatch(js jetstream.JetStream, mappings map[string]*wire.Mapping, again func(), remake func(context.Context) error, log *zap.Logger) *Watch {
 	if log == nil {
 		log = zap.NewNop()
 	}
 	w := &Watch{js: js, again: again, remake: remake, log: log, streams: map[string]*watched{}}
 	for _, p := range plans() {
 		w.streams[p.name] = &watched{}
+	}
+	for name, m := range mappings {
+		w.streams[name] = &watched{source: m.Source()}
 	}
 	if remake != nil {
 		w.streams[ledgerStream] = &watched{}
@@ -118,6 +123,8 @@ func (w *Watch) check(ctx context.Context, name string) {
 	switch {
 	case gone && name == ledgerStream:
 		is.problem = fmt.Errorf("bucket %s is gone, no effect is called, and it cannot be made again: %w", kv.LedgerBucket, err)
+	case gone && is.source != "":
+		is.problem = fmt.Errorf("stream %s of source %s is gone: restore it (nats stream restore), or start again with --accept-stream-loss once there is a new one", name, is.source)
 	case gone:
 		is.problem = fmt.Errorf("stream %s is gone: restore it (nats stream restore), or start again with --accept-stream-loss", name)
 	case err != nil:

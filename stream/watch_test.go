@@ -87,7 +87,7 @@ func TestWatchReportsAMissingStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		made := 0
-		watch := NewWatch(w.JS, func() { made++ }, func(context.Context) error { return errors.New("not allowed") }, nil)
+		watch := NewWatch(w.JS, nil, func() { made++ }, func(context.Context) error { return errors.New("not allowed") }, nil)
 		stop := testkit.Run(t, watch.Run)
 		time.Sleep(watchEvery)
 		if err := watch.Problem(); err != nil {
@@ -131,7 +131,7 @@ func TestADeletedLedgerIsRecreated(t *testing.T) {
 				take(ctx, t, NewCommands(w.JS, CommandsOptions{}), time.Second, "c1")
 			}
 			mine := testkit.Value[effects.Entry](t)(l.Claim(ctx, effects.Entry{Claim: edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Claimed: time.Now().UTC()}}))
-			watch := NewWatch(w.JS, nil, l.Remake, nil)
+			watch := NewWatch(w.JS, nil, nil, l.Remake, nil)
 			stop := testkit.Run(t, watch.Run)
 			time.Sleep(time.Second)
 			if err := w.JS.DeleteStream(ctx, ledgerStream); err != nil {

@@ -46,7 +46,7 @@ func (w *world) begins(text string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	all, err := stream.Beginnings(context.Background(), w.js)
+	all, err := stream.Beginnings(context.Background(), w.js, wire.Codec{})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -318,7 +318,7 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	s.engine = engine.New(s.source, s.db, s.set, engine.Options{
 		Log: log, Registry: s.registry, Observe: w.observe, MaxParked: w.bounds.parked,
 		Destinations: destinations, MaxOutbox: w.bounds.outbox,
-		CatchUp: engine.CatchUpOptions{Streams: stream.EventStreams(), After: s.afterRestore(),
+		CatchUp: engine.CatchUpOptions{Streams: stream.EventStreams(s.codec), After: s.afterRestore(),
 			Open: func(ctx context.Context, p engine.SagaTenant, from []edda.Checkpoint) (engine.Past, error) {
 				past, err := stream.OpenCatchUp(ctx, js, p, from, stream.SourceOptions{Name: s.db.ID()})
 				if err != nil {

@@ -70,10 +70,7 @@ func (c Codec) cloudEvent(ev edda.Event, s Subject, m Message) (edda.Event, erro
 	}
 	ev.AggregateType, ev.AggregateID = orElse(text(extension(ce, extAggregateType)), s.Name), orElse(aggregate, id)
 	ev.ID = CloudEventID(ce.Source(), ce.ID())
-	ev.Type, ev.Version = edda.ShortType(ce.Type())
-	if full := ce.Type(); full != ev.Type && full != ev.AggregateType+"."+ev.Type {
-		ev.FullType = full
-	}
+	setType(&ev, ce.Type())
 	ev.By, ev.Why = extension(ce, extBy), extension(ce, extWhy)
 	ev.Timestamp = ce.Time().UTC()
 	ev.Payload, err = ceData(ce)

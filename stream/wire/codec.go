@@ -36,6 +36,8 @@ const (
 type Codec struct {
 	Grammar
 	MaxPayload int // bytes of a message's body; DefaultMaxPayload when zero
+	// Mappings read the messages of streams that Edda does not own, by stream.
+	Mappings map[string]*Mapping
 }
 
 func (c Codec) maxPayload() int {

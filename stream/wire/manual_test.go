@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
 	"edda/effects"
@@ -517,30 +516,5 @@ func TestTheNATSPageListsTheErrorsOfMessages(t *testing.T) {
 	want := slices.DeleteFunc(slices.Clone(edda.DeadReasons), func(r string) bool { return r == edda.DeadRejected }) // no publisher causes it
 	if got := slices.Sorted(maps.Keys(inTables)); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 		t.Errorf("the tables have the reasons %v, want %v", got, want)
-	}
-}
-
-func TestTheNATSPageSourcesAStreamIntoSubjectsOfEvents(t *testing.T) {
-	var found bool
-	for _, m := range fence.FindAllStringSubmatch(natsPage(t), -1) {
-		if m[1] != "json sources" {
-			continue
-		}
-		found = true
-		var cfg jetstream.StreamConfig
-		d := json.NewDecoder(strings.NewReader(m[2]))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&cfg); err != nil {
-			t.Fatal(err)
-		}
-		for _, transform := range cfg.Sources[0].SubjectTransforms {
-			subject := regexp.MustCompile(`\{\{wildcard\(\d\)\}\}`).ReplaceAllString(transform.Destination, "x")
-			if s, err := (Grammar{}).Parse(subject); err != nil || s.Family != FamilyAggregate || s.Name != "x" || s.ID != "x" {
-				t.Errorf("%s is no subject of an event: %v", transform.Destination, err)
-			}
-		}
-	}
-	if !found {
-		t.Error("the page shows no sources")
 	}
 }

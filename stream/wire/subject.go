@@ -246,6 +246,20 @@ func subset(want, have []string) bool {
 	return len(want) == len(have)
 }
 
+// Overlap reports whether a subject may match both patterns.
+func Overlap(a, b string) bool {
+	p, q := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(p), len(q)) {
+		if p[i] == ">" || q[i] == ">" {
+			return true
+		}
+		if p[i] != q[i] && p[i] != "*" && q[i] != "*" {
+			return false
+		}
+	}
+	return len(p) == len(q)
+}
+
 // The streams.
 const (
 	AggregateEvents  = "AGGREGATE_EVENTS"

@@ -1,0 +1,570 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"edda"
+	"edda/engine"
+	"edda/manifests"
+	"edda/node"
+	"edda/saga"
+	"edda/server"
+	"edda/stream"
+	"edda/stream/wire"
+)
+
+const (
+	// defaultConfig is the configuration file that the source commands read if none is named.
+	defaultConfig = "edda.yaml"
+	// maxLast bounds the messages that edda source test reads.
+	maxLast = 10000
+)
+
+func (t *terminal) sourceCommand() *cobra.Command {
+	noun := &cobra.Command{
+		Use: "source", Short: "Read the streams of others", Args: noun, RunE: help,
+		Long: `A source reads a JetStream stream that exists, and says how an event is read from
+its messages. Nothing in the stream is changed. The configuration file lists the
+sources, below sources:.`,
+	}
+	noun.AddCommand(t.sourceTestCommand(), t.sourceAddCommand(), t.sourceListCommand(), t.sourceUnheardCommand())
+	return noun
+}
+
+// sourceFile is the configuration file that the command reads: the named one, or edda.yaml if there is
+// one.
+func (t *terminal) sourceFile(file string) string {
+	if file != "" || t.getenv(envConfig) != "" {
+		return file
+	}
+	if _, err := os.Stat(defaultConfig); err == nil {
+		return defaultConfig
+	}
+	return ""
+}
+
+// sourceTest holds the flags of edda source test.
+type sourceTest struct {
+	file   string
+	last   int
+	output outputFlag
+}
+
+func (t *terminal) sourceTestCommand() *cobra.Command {
+	var s sourceTest
+	c := &cobra.Command{
+		Use: "test NAME", Short: "Show what becomes of the last messages of a source", Args: args(cobra.ExactArgs(1)),
+		Long: `Read the last messages of a source's stream, and show the event that each becomes
+and the instances that take it. Nothing is stored, published or changed. The exit
+code is 1 if a message cannot be read.`,
+		Example: "  edda source test orders --last 50",
+		RunE:    func(cmd *cobra.Command, a []string) error { return t.testSource(cmd.Context(), a[0], s) },
+	}
+	c.Flags().StringVar(&s.file, "config", "", "configuration file ("+envConfig+"; "+defaultConfig+" if there is one)")
+	c.Flags().IntVar(&s.last, "last", 20, "number of messages")
+	s.output.register(c)
+	c.ValidArgsFunction = first(func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		config, err := t.loadConfig(t.sourceFile(s.file), nil)
+		if err != nil {
+			return nil, noFiles
+		}
+		return slices.Sorted(maps.Keys(config.Sources)), noFiles
+	})
+	return c
+}
+
+func (t *terminal) testSource(ctx context.Context, name string, s sourceTest) error {
+	if s.last < 1 || s.last > maxLast {
+		return usagef("--last %d: want between 1 and %d", s.last, maxLast)
+	}
+	config, err := t.loadConfig(t.sourceFile(s.file), nil)
+	if err != nil {
+		return err
+	}
+	m, err := config.Mapping(name)
+	if err != nil {
+		return err
+	}
+	codec, err := config.Codec()
+	if err != nil {
+		return err
+	}
+	conn, js, err := connectNow(ctx, config.Connection().FromEnv(t.getenv))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	messages, err := stream.Recent(ctx, js, m, s.last)
+	if err != nil {
+		return err
+	}
+	set, err := sagasIn(config.Manifests)
+	if err != nil {
+		return err
+	}
+	read := make([]readMessage, 0, len(messages))
+	for _, one := range messages {
+		read = append(read, newReadMessage(one, codec.Event(one), set))
+	}
+	return t.printRead(m, read, s.output)
+}
+
+// sagasIn compiles the sagas of manifests; nil if there are none.
+func sagasIn(paths []string) (*saga.Set, error) {
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	files, problems, err := manifests.ParseFiles(paths...)
+	if err != nil {
+		return nil, err
+	}
+	var programs []*saga.Program
+	for _, m := range sagasOf(files) {
+		if broken(m.File, problems) {
+			continue
+		}
+		p, more := saga.Compile(m, saga.Options{})
+		if problems = append(problems, more...); !more.Failed() {
+			programs = append(programs, p)
+		}
+	}
+	if problems.Failed() {
+		return nil, fmt.Errorf("the manifests have errors: see edda lint %s", strings.Join(paths, " "))
+	}
+	return saga.NewSet(programs...)
+}
+
+// readMessage is what becomes of one message.
+type readMessage struct {
+	Seq     uint64      `json:"seq"`
+	Subject string      `json:"subject"`
+	Event   *edda.Event `json:"event,omitempty"` // nil if the message cannot be read
+	Dead    string      `json:"dead,omitempty"`  // the reason of its dead letter
+	Error   string      `json:"error,omitempty"`
+	// Instances take the event, as saga and key. Without manifests nothing is known of them.
+	Instances []string `json:"instances,omitempty"`
+	Near      string   `json:"did_you_mean,omitempty"`
+
+	fate string
+}
+
+func newReadMessage(m wire.Message, ev edda.Event, set *saga.Set) readMessage {
+	r := readMessage{Seq: m.Seq, Subject: m.Subject}
+	if ev.Malformed != "" {
+		r.Dead, r.Error = ev.Malformed, ev.Error
+		r.fate = "dead letter (" + ev.Malformed + ")"
+		return r
+	}
+	r.Event = &ev
+	if set == nil {
+		return r
+	}
+	for _, target := range set.Route(ev) {
+		if target.Dead != nil {
+			r.Dead, r.Error = target.Dead.Reason, target.Dead.Error
+			r.fate = "dead letter (" + r.Dead + ")"
+			return r
+		}
+		r.Instances = append(r.Instances, target.Key.Saga+" "+target.Key.Correlation)
+	}
+	if r.fate = strings.Join(r.Instances, ", "); r.fate != "" {
+		return r
+	}
+	r.fate = "no saga hears it"
+	if near, suspicious := set.Unheard(ev); suspicious && near != "" {
+		r.Near = near
+		r.fate += "; did you mean " + near + "?"
+	}
+	return r
+}
+
+func (t *terminal) printRead(m *wire.Mapping, read []readMessage, output outputFlag) error {
+	if output == outputJSON {
+		if err := json.NewEncoder(t.out).Encode(read); err != nil {
+			return err
+		}
+	} else {
+		t.printReadRows(m, read)
+	}
+	if slices.ContainsFunc(read, func(r readMessage) bool { return r.Dead != "" }) {
+		return &silentError{}
+	}
+	return nil
+}
+
+func (t *terminal) printReadRows(m *wire.Mapping, read []readMessage) {
+	if len(read) == 0 {
+		where := "has no messages"
+		if subjects := m.Subjects(); len(subjects) > 0 {
+			where = "has no messages on " + strings.Join(subjects, ", ")
+		}
+		fmt.Fprintf(t.out, "the stream %s %s yet: publish one and run this again\n", m.Stream(), where)
+		return
+	}
+	var lines [][]string
+	dead := 0
+	for _, r := range read {
+		line := []string{strconv.FormatUint(r.Seq, 10), r.Subject, "", "", "", "", r.fate}
+		if ev := r.Event; ev != nil {
+			line[2], line[3], line[4], line[5] = ev.Name(), ev.AggregateID, ev.ID, ev.Tenant
+		}
+		if r.Dead != "" {
+			dead++
+		}
+		lines = append(lines, line)
+	}
+	rows(t.out, []string{"seq", "subject", "type", "aggregate", "id", "tenant", "taken by"}, lines)
+	fmt.Fprintf(t.out, "%d messages of the stream %s; %d become dead letters\n", len(read), m.Stream(), dead)
+	for _, text := range distinctErrors(read) {
+		fmt.Fprintln(t.out, " ", printable(text))
+	}
+}
+
+// distinctErrors lists each error once, with the first message that has it.
+func distinctErrors(read []readMessage) (out []string) {
+	seen := map[string]bool{}
+	for _, r := range read {
+		_, text, found := strings.Cut(r.Error, ": source ")
+		if !found {
+			text = r.Error
+		}
+		if r.Error != "" && !seen[text] {
+			seen[text] = true
+			out = append(out, fmt.Sprintf("%d: %s", r.Seq, r.Error))
+		}
+	}
+	return out
+}
+
+func (t *terminal) sourceListCommand() *cobra.Command {
+	c := &client{term: t}
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the sources that a running Edda reads, and how far it is", Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var info server.Info
+			if _, err := c.get(cmd.Context(), "/info", &info); err != nil {
+				return err
+			}
+			return t.printSources(info, c.output)
+		},
+	}
+	c.register(cmd)
+	c.output.register(cmd)
+	return cmd
+}
+
+// sourceRow is one source of a running Edda.
+type sourceRow struct {
+	Source   string `json:"source"`
+	Stream   string `json:"stream"`
+	Messages uint64 `json:"messages"`
+	Last     uint64 `json:"last"`
+	Position uint64 `json:"position"`
+}
+
+func (t *terminal) printSources(info server.Info, output outputFlag) error {
+	list := []sourceRow{}
+	for _, s := range info.Streams {
+		if s.Source == "" {
+			continue
+		}
+		one := sourceRow{Source: s.Source, Stream: s.Stream, Messages: s.Messages, Last: s.Last}
+		for _, p := range info.Positions {
+			if p.Stream == s.Stream && p.Saga == "" {
+				one.Position = p.Seq
+			}
+		}
+		list = append(list, one)
+	}
+	if output == outputJSON {
+		return json.NewEncoder(t.out).Encode(list)
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(t.out, "no sources: edda source add writes one into the configuration")
+		return nil
+	}
+	var lines [][]string
+	for _, s := range list {
+		lines = append(lines, []string{s.Source, s.Stream, strconv.FormatUint(s.Messages, 10), strconv.FormatUint(s.Last, 10), strconv.FormatUint(s.Position, 10)})
+	}
+	rows(t.out, []string{"source", "stream", "messages", "last", "position"}, lines)
+	return nil
+}
+
+func (t *terminal) sourceUnheardCommand() *cobra.Command {
+	c := &client{term: t}
+	cmd := &cobra.Command{
+		Use: "unheard", Short: "List the types of events that no saga hears", Args: args(cobra.NoArgs),
+		Long: `List the types of events that a running Edda has read since its start and that no
+saga hears, of all streams. A type close to a trigger is probably a typo.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var info server.Info
+			if _, err := c.get(cmd.Context(), "/info", &info); err != nil {
+				return err
+			}
+			return t.printUnheard(info.Unheard, c.output)
+		},
+	}
+	c.register(cmd)
+	c.output.register(cmd)
+	return cmd
+}
+
+func (t *terminal) printUnheard(list []engine.Unheard, output outputFlag) error {
+	if output == outputJSON {
+		if list == nil {
+			list = []engine.Unheard{}
+		}
+		return json.NewEncoder(t.out).Encode(list)
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(t.out, "every type of event that came since the start is heard by a saga")
+		return nil
+	}
+	var lines [][]string
+	for _, u := range list {
+		lines = append(lines, []string{u.Type, strconv.FormatUint(u.Count, 10), u.Stream, edda.FormatTime(u.Last), u.Near})
+	}
+	rows(t.out, []string{"type", "count", "stream", "last", "did you mean"}, lines)
+	return nil
+}
+
+// sourceAdd holds the flags of edda source add.
+type sourceAdd struct {
+	file, from string
+	subjects   []string
+	options    wire.MappingOptions
+	last       int
+	yes        bool
+}
+
+func (t *terminal) sourceAddCommand() *cobra.Command {
+	s := sourceAdd{last: 100}
+	c := &cobra.Command{
+		Use: "add NAME --stream STREAM", Short: "Write a source into the configuration, from the messages of its stream", Args: args(cobra.ExactArgs(1)),
+		Long: `Look at the last messages of a JetStream stream, propose how events are read from
+them, show the result, and write the source into the configuration file after
+asking. Flags replace what is proposed.`,
+		Example: "  edda source add orders --stream ORDERS\n  edda source add orders --stream ORDERS --type =tokens[1] --id =body.event_id --yes",
+		RunE:    func(cmd *cobra.Command, a []string) error { return t.addSource(cmd.Context(), a[0], s) },
+	}
+	f := c.Flags()
+	f.StringVar(&s.file, "config", "", "configuration file ("+envConfig+"; "+defaultConfig+")")
+	f.StringVar(&s.options.Stream, "stream", "", "the stream; without it the streams are listed")
+	f.StringSliceVar(&s.subjects, "subjects", nil, "only messages with these subjects")
+	f.StringVar(&s.from, "from", "", "where to begin: now or all")
+	f.StringVar(&s.options.ID, "id", "", "id of the event in the stream, such as =body.event_id")
+	f.StringVar(&s.options.Type, "type", "", "type of the event, such as =tokens[1]")
+	f.StringVar(&s.options.AggregateType, "aggregate-type", "", "type of the aggregate")
+	f.StringVar(&s.options.AggregateID, "aggregate-id", "", "id of the aggregate")
+	f.StringVar(&s.options.Tenant, "tenant", "", "tenant")
+	f.StringVar(&s.options.Time, "time", "", "when the producer says it happened")
+	f.StringVar(&s.options.Correlation, "correlation-id", "", "correlation id")
+	f.StringVar(&s.options.Data, "data", "", "payload, such as =body.data")
+	f.BoolVarP(&s.yes, "yes", "y", false, "do not ask")
+	offer(c, "from", []string{string(stream.FromNow), string(stream.FromAll)})
+	return c
+}
+
+func (t *terminal) addSource(ctx context.Context, name string, s sourceAdd) error {
+	file := t.sourceFile(s.file)
+	config, err := t.loadConfig(file, nil)
+	if err != nil {
+		return err
+	}
+	if file == "" {
+		if file = t.getenv(envConfig); file == "" {
+			file = defaultConfig
+		}
+	}
+	if _, exists := config.Sources[name]; exists {
+		return usagef("%s has a source %s already: edit it there, and look at it with edda source test %s", file, name, name)
+	}
+	conn, js, err := connectNow(ctx, config.Connection().FromEnv(t.getenv))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if s.options.Stream == "" {
+		return streamsToChoose(ctx, js)
+	}
+	s.options.Source, s.options.Subjects = name, s.subjects
+	plain, err := wire.NewMapping(wire.MappingOptions{Source: name, Stream: s.options.Stream, Subjects: s.subjects})
+	if err != nil {
+		return usagef("%w", err)
+	}
+	messages, err := stream.Recent(ctx, js, plain, s.last)
+	if err != nil {
+		return err
+	}
+	s.options = s.options.Or(wire.Guess(messages))
+	block := sourceBlock(name, s.options, s.from)
+	text, err := withSource(file, block)
+	if err != nil {
+		return err
+	}
+	changed, err := t.tryConfig(file, text)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(t.out, "sources:\n%s\n", block)
+	if err := t.previewSource(changed, name, messages); err != nil {
+		return err
+	}
+	if s.from == "" && len(messages) > 0 {
+		fmt.Fprintln(t.out, "it begins with the messages that come after its first start; --from all reads those above, too")
+	}
+	if !s.yes {
+		if err := t.agree(fmt.Sprintf("write this source into %s?", file)); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return err
+	}
+	fmt.Fprintf(t.out, "%s has the source %s: look at it again with edda source test %s, and start edda run --config %s\n", file, name, name, file)
+	return nil
+}
+
+// previewSource shows what becomes of the messages with the changed configuration.
+func (t *terminal) previewSource(config node.Config, name string, messages []wire.Message) error {
+	m, err := config.Mapping(name)
+	if err != nil {
+		return err
+	}
+	codec, err := config.Codec()
+	if err != nil {
+		return err
+	}
+	set, err := sagasIn(config.Manifests)
+	if err != nil {
+		return err
+	}
+	var read []readMessage
+	for _, one := range messages[max(0, len(messages)-previewed):] {
+		read = append(read, newReadMessage(one, codec.Event(one), set))
+	}
+	t.printReadRows(m, read)
+	return nil
+}
+
+// previewed bounds the messages that edda source add shows.
+const previewed = 10
+
+// streamsToChoose is the error of a missing --stream, with the streams there are.
+func streamsToChoose(ctx context.Context, js jetstream.JetStream) error {
+	names := js.StreamNames(ctx)
+	var found []string
+	for name := range names.Name() {
+		if own := []string{wire.AggregateEvents, wire.WorkflowCommands, wire.WorkflowEvents}; !slices.Contains(own, name) && !strings.HasPrefix(name, "KV_") && !strings.HasPrefix(name, "OBJ_") {
+			found = append(found, name)
+		}
+	}
+	if err := names.Err(); err != nil {
+		return fmt.Errorf("list the streams: %w", err)
+	}
+	if len(found) == 0 {
+		return usagef("there is no stream to read: a source reads a JetStream stream that exists, such as one of: nats stream add ORDERS --subjects 'orders.>'")
+	}
+	slices.Sort(found)
+	return usagef("name the stream with --stream: there are %s", strings.Join(found, ", "))
+}
+
+// sourceBlock is the source as YAML, indented for sources:.
+func sourceBlock(name string, o wire.MappingOptions, from string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "  %s:\n    stream: %s\n", name, quoted(o.Stream))
+	if len(o.Subjects) > 0 {
+		var subjects []string
+		for _, subject := range o.Subjects {
+			subjects = append(subjects, quoted(subject))
+		}
+		fmt.Fprintf(&b, "    subjects: [%s]\n", strings.Join(subjects, ", "))
+	}
+	for _, f := range [][2]string{{"from", from}, {"id", o.ID}, {"type", o.Type}} {
+		if f[1] != "" {
+			fmt.Fprintf(&b, "    %s: %s\n", f[0], quoted(f[1]))
+		}
+	}
+	if o.AggregateType != "" || o.AggregateID != "" {
+		var members []string
+		for _, f := range [][2]string{{"type", o.AggregateType}, {"id", o.AggregateID}} {
+			if f[1] != "" {
+				members = append(members, f[0]+": "+quoted(f[1]))
+			}
+		}
+		fmt.Fprintf(&b, "    aggregate: {%s}\n", strings.Join(members, ", "))
+	}
+	for _, f := range [][2]string{{"tenant", o.Tenant}, {"time", o.Time}, {"correlation_id", o.Correlation}, {"data", o.Data}} {
+		if f[1] != "" {
+			fmt.Fprintf(&b, "    %s: %s\n", f[0], quoted(f[1]))
+		}
+	}
+	return b.String()
+}
+
+// quoted writes a text as a YAML scalar: plain if it is a word, else in double quotes.
+func quoted(text string) string {
+	if text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}) && (text[0] > '9' && text[0] != '_') {
+		return text
+	}
+	return strconv.Quote(text)
+}
+
+// withSource returns the text of the configuration file with the block below sources:. A file that does
+// not exist is empty.
+func withSource(file, block string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	lines := strings.SplitAfter(string(text), "\n")
+	for i, line := range lines {
+		rest, found := strings.CutPrefix(line, "sources:")
+		if !found {
+			continue
+		}
+		if rest = strings.TrimSpace(rest); rest != "" && rest != "{}" && !strings.HasPrefix(rest, "#") {
+			return nil, fmt.Errorf("%s: sources: is written on one line: break it into lines, then run this again", file)
+		}
+		lines[i] = "sources:\n" + block
+		return []byte(strings.Join(lines, "")), nil
+	}
+	before := string(text)
+	if before != "" {
+		before = strings.TrimRight(before, "\n") + "\n\n"
+	}
+	return []byte(before + "sources:\n" + block), nil
+}
+
+// tryConfig loads a changed configuration file before it replaces the file.
+func (t *terminal) tryConfig(file string, text []byte) (node.Config, error) {
+	trial, err := os.CreateTemp("", "edda-*.yaml")
+	if err != nil {
+		return node.Config{}, err
+	}
+	defer os.Remove(trial.Name())
+	if _, err = trial.Write(text); err == nil {
+		err = trial.Close()
+	}
+	if err != nil {
+		return node.Config{}, err
+	}
+	config, err := t.loadConfig(trial.Name(), nil)
+	if err != nil {
+		err = fmt.Errorf("%s: %s", file, strings.ReplaceAll(err.Error(), trial.Name()+": ", ""))
+	}
+	return config, err
+}
