@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,6 +108,28 @@ func TestASourceReadsOnlyItsSubjectsAndServedTenants(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A timer must not wait for a message of a tenant that is not served.
+func TestOnlyReadingTellsWhetherAMessageOfASourceIsServed(t *testing.T) {
+	for _, c := range []struct {
+		tenant string
+		served wire.Tenants
+		want   bool
+	}{
+		{"=body", wire.Tenants{"acme"}, true}, {"=body", nil, false},
+		{"acme", wire.Tenants{"acme"}, false}, {"acme", wire.Tenants{"other"}, true}, {"", wire.Tenants{"a*"}, false},
+	} {
+		m, err := wire.NewMapping(wire.MappingOptions{Source: "orders", Stream: "ORDERS", Tenant: c.tenant, DefaultTenant: "acme"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := reader{mapping: m, tenants: new(atomic.Pointer[wire.Tenants])}
+		r.tenants.Store(&c.served)
+		if got := r.mustRead(); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
 }
 
 func TestASourceContinuesAtItsPositionAndBeginsWhereItSays(t *testing.T) {
