@@ -17,6 +17,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda"
+	"edda/node"
 	"edda/store"
 	"edda/store/wal"
 	"edda/stream/wire"
@@ -72,15 +73,43 @@ func readBooks(t testing.TB, dir, natsURL string) *books {
 	return b
 }
 
+// eventStreams are the streams of the events that the shop publishes.
+var eventStreams = []string{wire.AggregateEvents, shopStream}
+
+// shopCodec reads them as the product does.
+func shopCodec(t testing.TB) wire.Codec {
+	t.Helper()
+	config, err := node.Load(node.Sources{File: write(t, t.TempDir(), "edda.yaml", shopSource)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	codec, err := config.Codec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return codec
+}
+
+// place is a message's place in the streams.
+type place struct {
+	stream string
+	seq    uint64
+}
+
+func placeOf(ev edda.Event) place { return place{ev.Stream, ev.Seq} }
+
 func (b *books) readStreams(t testing.TB, js jetstream.JetStream) {
 	t.Helper()
-	for _, m := range readAll(t, js, wire.AggregateEvents, ">") {
-		md, err := m.Metadata()
-		if err != nil {
-			t.Fatal(err)
+	codec := shopCodec(t)
+	for _, name := range eventStreams {
+		for _, m := range readAll(t, js, name, ">") {
+			md, err := m.Metadata()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.events = append(b.events, codec.Event(wire.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
+				Stream: md.Stream, Seq: md.Sequence.Stream, Time: md.Timestamp}))
 		}
-		b.events = append(b.events, wire.Codec{}.Event(wire.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
-			Stream: md.Stream, Seq: md.Sequence.Stream, Time: md.Timestamp}))
 	}
 	for _, name := range []string{wire.WorkflowCommands, wire.WorkflowEvents} {
 		for _, m := range readAll(t, js, name, ">") {
@@ -224,13 +253,13 @@ func (b *books) judge(t testing.TB, orders int, stepped bool) {
 // final are the fates that end an event.
 var final = []edda.Fate{edda.FateHandled, edda.FateGuarded, edda.FateLate, edda.FateDuplicate, edda.FateDead, edda.FateIgnored}
 
-// fatesOf lists what became of each event, by its place in the stream.
-func (b *books) fatesOf() map[uint64][]edda.Fate {
-	out := map[uint64][]edda.Fate{}
+// fatesOf lists what became of each event, by its place in the streams.
+func (b *books) fatesOf() map[place][]edda.Fate {
+	out := map[place][]edda.Fate{}
 	for _, records := range b.records {
 		for _, r := range records {
-			if r.Event.Kind == edda.KindEvent && r.Event.Stream == wire.AggregateEvents {
-				out[r.Event.Seq] = append(out[r.Event.Seq], r.Fate)
+			if r.Event.Kind == edda.KindEvent && slices.Contains(eventStreams, r.Event.Stream) {
+				out[placeOf(r.Event)] = append(out[placeOf(r.Event)], r.Fate)
 			}
 		}
 	}
@@ -244,7 +273,7 @@ func (b *books) judgeFates(t testing.TB) {
 	t.Helper()
 	fates, first := b.fatesOf(), map[string]bool{}
 	for _, ev := range b.events {
-		got := fates[ev.Seq]
+		got := fates[placeOf(ev)]
 		if ev.Malformed != "" { // what an operator made of it comes later in the stream
 			continue
 		}
@@ -457,7 +486,7 @@ func (b *books) judgeOrders(t testing.TB, orders int) {
 	commands := b.commandsOf(t)
 	sent := map[string]int{}
 	for _, ev := range b.events {
-		sent[strings.TrimPrefix(ev.ID, "/shop ")]++
+		sent[ev.ID[strings.LastIndexByte(ev.ID, ' ')+1:]]++ // without its source, or its stream
 	}
 	for i := range orders {
 		id, l := tortureName(i), lotOf(i)
@@ -536,8 +565,8 @@ func (b *books) same(t testing.TB, calm *books, orders int) {
 	}
 	mine, theirs := b.fatesOf(), calm.fatesOf()
 	for _, ev := range b.events {
-		if !slices.Equal(apart(mine[ev.Seq]), apart(theirs[ev.Seq])) {
-			b.wrong(t, "not as undisturbed", "event %s at %d: %v, and %v undisturbed", ev.ID, ev.Seq, mine[ev.Seq], theirs[ev.Seq])
+		if !slices.Equal(apart(mine[placeOf(ev)]), apart(theirs[placeOf(ev)])) {
+			b.wrong(t, "not as undisturbed", "event %s at %d: %v, and %v undisturbed", ev.ID, ev.Seq, mine[placeOf(ev)], theirs[placeOf(ev)])
 		}
 	}
 	for k, in := range b.instances {
@@ -568,7 +597,7 @@ func derived(records []store.Record) (ids []string) {
 	const timeOf = len("01a1fffb-d727")
 	moved := false
 	for _, r := range inputs(records) {
-		input := r.Event.Kind == edda.KindTimer || r.Event.Kind == edda.KindEvent && r.Event.Stream == wire.AggregateEvents
+		input := r.Event.Kind == edda.KindTimer || r.Event.Kind == edda.KindEvent && slices.Contains(eventStreams, r.Event.Stream)
 		moved = moved || !input
 		for _, id := range r.Work {
 			switch {
@@ -617,7 +646,7 @@ func (b *books) commits() uint64 { return b.last }
 func (b *books) fates() map[edda.Fate]int {
 	fates, out := b.fatesOf(), map[edda.Fate]int{}
 	for _, ev := range b.events {
-		got := fates[ev.Seq]
+		got := fates[placeOf(ev)]
 		if len(got) == 0 {
 			out[edda.FateIgnored]++
 			continue

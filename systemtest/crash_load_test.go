@@ -276,6 +276,18 @@ func lotNamed(order string) lot {
 
 func tortureName(i int) string { return fmt.Sprintf("%s-%d", lotOf(i).name, i) }
 
+// shopStream is a stream that the shop had before: every third round of lots is published there, as
+// plain JSON, which shopSource reads.
+const (
+	shopStream = "SHOP"
+	shopSource = `sources: {shop: {stream: SHOP, id: "=body.event", type: "=body.name", aggregate: {type: Order, id: "=tokens[1]"}, data: "=body.payload"}}` + "\n"
+)
+
+// shopMessage writes an event of an order as the shop does.
+func shopMessage(id, event, name, payload string) *nats.Msg {
+	return &nats.Msg{Subject: "shop." + id, Data: fmt.Appendf(nil, `{"event":%q,"name":%q,"payload":%s}`, event, name, payload)}
+}
+
 // eventID names the n-th event of an order.
 func eventID(order string, n int) string { return fmt.Sprintf("%s-%d", order, n) }
 
@@ -287,7 +299,11 @@ func ordered(i int, rnd *rand.Rand) (out []*nats.Msg) {
 		if strings.Contains(fields, "%s") {
 			fields = fmt.Sprintf(fields, time.Duration(300+rnd.IntN(2000))*time.Millisecond)
 		}
-		m := messageOf(i/len(lots)+n, id, eventID(id, n), s.name, fmt.Sprintf(`{"order_id":%q,%s}`, id, fields))
+		payload := fmt.Sprintf(`{"order_id":%q,%s}`, id, fields)
+		m := messageOf(i/len(lots)+n, id, eventID(id, n), s.name, payload)
+		if i/len(lots)%3 == 2 && !slices.Contains(l.says, unread) { // all of an order, whose events keep their order
+			m = shopMessage(id, eventID(id, n), s.name, payload)
+		}
 		if s == unread {
 			m = messageOf(0, id, "", "", "{")
 		}

@@ -87,7 +87,7 @@ func newRelived(t *testing.T, ledger string) *relived {
 	}
 	r.relived = true
 	r.rnd = rand.New(rand.NewPCG(r.seed, 4))
-	r.config = write(t, r.dir, "edda.yaml", fmt.Sprintf("effects: {allow: [127.0.0.1], ack_wait: 1s, ledger: %s}\nstreams: {duplicates: %s}\nlog: {level: warn}\n", ledger, knownFor))
+	r.config = write(t, r.dir, "edda.yaml", fmt.Sprintf("effects: {allow: [127.0.0.1], ack_wait: 1s, ledger: %s}\nstreams: {duplicates: %s}\nlog: {level: warn}\n", ledger, knownFor)+shopSource)
 	r.env = []string{way(true)} // what is handed over has another time in the streams
 	r.load = produce(t, r.nats.url(), rand.New(rand.NewPCG(r.seed, 2)), 4*time.Millisecond)
 	return r

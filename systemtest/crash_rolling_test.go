@@ -333,7 +333,7 @@ func (r *rolling) judgeTicks() {
 	}
 	fates := b.fatesOf()
 	for _, ev := range b.events {
-		if got := fates[ev.Seq]; len(got) != 1 || got[0] != edda.FateHandled {
+		if got := fates[placeOf(ev)]; len(got) != 1 || got[0] != edda.FateHandled {
 			b.wrong(r.t, "fates", "event %s at %d: %v", ev.ID, ev.Seq, got)
 		}
 	}

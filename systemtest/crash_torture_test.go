@@ -216,9 +216,12 @@ func newTorture(t testing.TB, seed uint64, build *crashBuild, manifest func(url 
 	site := httptest.NewServer(w.mall)
 	t.Cleanup(site.Close)
 	w.manifest = write(t, dir, "shop.yaml", manifest(site.URL))
-	w.config = write(t, dir, "edda.yaml", "effects: {allow: [127.0.0.1], ack_wait: 1s}\nlog: {level: warn}\n")
+	w.config = write(t, dir, "edda.yaml", "effects: {allow: [127.0.0.1], ack_wait: 1s}\nlog: {level: warn}\n"+shopSource)
 	w.nats = startNATS(t, freeAddr(t), filepath.Join(dir, "nats"))
 	w.natsURL = w.nats.url()
+	if _, err := w.js().CreateStream(t.Context(), jetstream.StreamConfig{Name: shopStream, Subjects: []string{"shop.>"}}); err != nil {
+		t.Fatal(err)
+	}
 	return w
 }
 
@@ -467,7 +470,7 @@ func (w *torture) caughtUp(js jetstream.JetStream) bool {
 	w.t.Helper()
 	var info server.Info
 	w.child.get("/info", &info)
-	for _, name := range []string{wire.AggregateEvents, wire.WorkflowEvents} {
+	for _, name := range []string{wire.AggregateEvents, wire.WorkflowEvents, shopStream} {
 		s, err := js.Stream(w.t.Context(), name)
 		if err != nil {
 			return false // the server is busy
