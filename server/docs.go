@@ -147,8 +147,9 @@ func docsOf(method, path string, op *huma.Operation) docsOperation {
 }
 
 func contentOf(content map[string]*huma.MediaType) *docsField {
-	for _, m := range content {
-		if m != nil && m.Schema != nil {
+	const usual = "application/json" // before the formats of CloudEvents
+	for _, name := range append([]string{usual}, slices.Sorted(maps.Keys(content))...) {
+		if m := content[name]; m != nil && m.Schema != nil {
 			f := fieldOf("", m.Schema, false, 0)
 			return &f
 		}

@@ -46,7 +46,8 @@ type eventInput struct {
 }
 
 func (s *Server) events() {
-	huma.Post(s.api, "/v1/events", s.publish, summary("Publish an event", "events"))
+	huma.Post(s.api, "/v1/events", s.publish, summary("Publish an event", "events"), s.acceptCloudEvents)
+	s.routes.HandleFunc("OPTIONS /v1/events", allowWebhook)
 }
 
 func (s *Server) publish(ctx context.Context, in *eventInput) (*body[PublishedView], error) {
@@ -77,11 +78,17 @@ func (in *eventInput) event(tenant string) edda.Event {
 	if ev.ID == "" {
 		ev.ID = ulid.Make().String()
 	}
-	if in.Why != "" { // an operator's command: services publish many events and give no reason
-		ev.By, ev.Why = cmp.Or(in.By, "unknown"), in.Why
-	}
+	in.sign(&ev)
 	if ev.Trace == "" {
 		ev.Trace = in.Trace
 	}
 	return ev
+}
+
+// sign makes an event with a reason an operator's command. Services publish many events and give no
+// reason.
+func (a Operator) sign(ev *edda.Event) {
+	if a.Why != "" {
+		ev.By, ev.Why = cmp.Or(a.By, "unknown"), a.Why
+	}
 }

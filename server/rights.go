@@ -80,6 +80,7 @@ func rights() map[string]right {
 		"POST /v1/deadletters/{id}/drop":      acts,
 		"POST /v1/deadletters/{id}/skip":      acts,
 		"POST /v1/events":                     acts,
+		"OPTIONS /v1/events":                  acts,
 		"POST " + instance + "/signal/{name}": acts,
 		"POST " + instance + "/answer/{ask}":  acts,
 		"POST " + instance + "/cancel":        acts,

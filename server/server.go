@@ -27,6 +27,7 @@ import (
 
 	"edda/access"
 	"edda/internal/httpserver"
+	"edda/stream/wire"
 )
 
 const (
@@ -66,6 +67,9 @@ type Options struct {
 	Tenant string
 	// NoTenancy switches tenants off. Every key then has the empty tenant.
 	NoTenancy bool
+	// MaxPayload bounds the message of an event, in bytes; zero means the default of
+	// wire.Codec.
+	MaxPayload int
 	// Tokens authenticates callers. Without it everyone may do everything, and the
 	// server listens on loopback only.
 	Tokens *access.Tokens
@@ -97,6 +101,7 @@ type Build struct {
 // Server serves the HTTP API of a process.
 type Server struct {
 	options Options
+	codec   wire.Codec
 	routes  *routes
 	api     huma.API
 	main    *httpserver.Server
@@ -108,7 +113,7 @@ func New(o Options) (*Server, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{options: o}
+	s := &Server{options: o, codec: wire.Codec{Grammar: wire.Grammar{NoTenancy: o.NoTenancy}, MaxPayload: o.MaxPayload}}
 	s.routes = &routes{mux: http.NewServeMux(), allow: s.allowed}
 	s.api = humago.New(s.routes, describe(o.Build))
 	s.probes(s.routes)

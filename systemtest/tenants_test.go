@@ -241,6 +241,7 @@ var doors = map[string]door{
 	"POST /v1/deadletters/{id}/skip":    {access.Operator, ofTheTenant, "/v1/deadletters/{dead}/skip", "", 404, false},
 	"POST /v1/events": {access.Operator, ofTheTenant, "/v1/events",
 		`{"event_id":"{mark}-e1","aggregate_type":"Order","aggregate_id":"{key}","event_type":"Break","payload":{"k":"{held}","tenant_id":"{tenant}"}}`, 200, false},
+	"OPTIONS /v1/events":                    {access.Operator, ofTheTenant, "/v1/events", "", 200, false},
 	"POST " + instanceOf + "/signal/{name}": {access.Operator, ofTheTenant, guessed + "/signal/enough", "{}", 404, false},
 	"POST " + instanceOf + "/answer/{ask}":  {access.Operator, ofTheTenant, guessed + "/answer/go_on", `{"choice":"on"}`, 404, false},
 	"POST " + instanceOf + "/cancel":        {access.Operator, ofTheTenant, guessed + "/cancel", "", 404, false},

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
 
 	"edda"
 )
@@ -24,9 +25,21 @@ const (
 
 // isCloudEvent decides by the headers. A structured event without these headers is recognised by
 // its specversion.
-func isCloudEvent(m Message) bool {
-	return m.header(cePrefix+"specversion") != "" || m.header(cePrefix+"type") != "" ||
-		strings.HasPrefix(m.header(headerContentType), ceStructured)
+func isCloudEvent(m Message) bool { return m.structured() || m.binary() }
+
+// structured reports whether the content type says that the body has all of a CloudEvent. A message
+// in structured mode may repeat the attributes in headers.
+func (m Message) structured() bool { return hasPrefixFold(m.header(headerContentType), ceStructured) }
+
+// batch reports whether the content type says that the body is a list of CloudEvents.
+func (m Message) batch() bool { return hasPrefixFold(m.header(headerContentType), ceBatch) }
+
+func (m Message) binary() bool {
+	return m.header(cePrefix+"specversion") != "" || m.header(cePrefix+"type") != ""
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
 // The extensions that are read and written.
@@ -57,6 +70,11 @@ func (c Codec) cloudEvent(ev edda.Event, s Subject, m Message) (edda.Event, erro
 	if err != nil {
 		return ev, err
 	}
+	return c.ofCloudEvent(ev, s, m, ce)
+}
+
+// ofCloudEvent sets the fields of an event. The subject has what the CloudEvent does not say.
+func (c Codec) ofCloudEvent(ev edda.Event, s Subject, m Message, ce event.Event) (edda.Event, error) {
 	if err := c.sameTenant(text(extension(ce, extTenant)), s); err != nil {
 		return ev, err
 	}
@@ -70,7 +88,9 @@ func (c Codec) cloudEvent(ev edda.Event, s Subject, m Message) (edda.Event, erro
 	}
 	ev.AggregateType, ev.AggregateID = orElse(text(extension(ce, extAggregateType)), s.Name), orElse(aggregate, id)
 	ev.ID = CloudEventID(ce.Source(), ce.ID())
-	setType(&ev, ce.Type())
+	if setType(&ev, ce.Type()); ev.Type == "" {
+		return ev, refuse(edda.DeadNoType, "the type %.80q of the CloudEvent ends with a dot: put the event behind it", ce.Type())
+	}
 	ev.By, ev.Why = extension(ce, extBy), extension(ce, extWhy)
 	ev.Timestamp = ce.Time().UTC()
 	ev.Payload, err = ceData(ce)
@@ -83,13 +103,16 @@ func (c Codec) cloudEvent(ev edda.Event, s Subject, m Message) (edda.Event, erro
 
 func readCloudEvent(m Message) (event.Event, error) {
 	ce := event.New()
-	if strings.HasPrefix(m.header(headerContentType), ceBatch) {
-		return ce, refuse(edda.DeadUndecodable, "a batch of CloudEvents is not one event")
-	}
 	var err error
-	if m.header(cePrefix+"specversion") == "" && m.header(cePrefix+"type") == "" {
+	switch {
+	case m.batch():
+		return ce, refuse(edda.DeadUndecodable, "a batch of CloudEvents is not one event")
+	case m.structured() || !m.binary():
+		if t := m.header(headerContentType); m.structured() && !isJSON(t) {
+			return ce, refuse(edda.DeadUndecodable, "a CloudEvent of type %.80q is not JSON: send %s", t, event.ApplicationCloudEventsJSON)
+		}
 		err = json.Unmarshal(m.Data, &ce)
-	} else {
+	default:
 		err = binaryMode(&ce, m)
 	}
 	if err != nil {
@@ -177,8 +200,13 @@ func headerValue(v string) (string, error) {
 	return decoded, nil
 }
 
+// extension returns an extension as text. In structured mode it may be a number or a bool.
 func extension(ce event.Event, name string) string {
-	s, _ := ce.Extensions()[name].(string)
+	value, ok := ce.Extensions()[name]
+	if !ok {
+		return ""
+	}
+	s, _ := types.Format(value) // a value of a decoded event has a text
 	return s
 }
 
@@ -188,16 +216,20 @@ func ceData(ce event.Event) (json.RawMessage, error) {
 	if len(data) == 0 {
 		return nil, nil
 	}
-	if t := ce.DataContentType(); t != "" {
-		media, _, _ := mime.ParseMediaType(t)
-		if media != "application/json" && media != "text/json" && !strings.HasSuffix(media, "+json") {
-			return nil, refuse(edda.DeadUndecodable, "data of type %q is not JSON", t)
-		}
+	if t := ce.DataContentType(); t != "" && !isJSON(t) {
+		return nil, refuse(edda.DeadUndecodable, "data of type %q is not JSON", t)
 	}
 	if !json.Valid(data) {
 		return nil, refuse(edda.DeadUndecodable, "the data is not JSON")
 	}
 	return payload(append(json.RawMessage(nil), data...)), nil
+}
+
+// isJSON reports whether a content type is one of JSON. The CloudEvents media type without a format
+// is JSON, too.
+func isJSON(contentType string) bool {
+	media, _, _ := mime.ParseMediaType(contentType)
+	return media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json") || media == ceStructured || media == ceBatch
 }
 
 // cloudEventOf encodes an event with a full type as a structured CloudEvent.

@@ -192,6 +192,16 @@ func TestTheErrorOfACloudEventIsOneLine(t *testing.T) {
 	}
 }
 
+// TestAStructuredCloudEventMayRepeatItsAttributesInHeaders: the whole event became the data of one
+// in binary mode.
+func TestAStructuredCloudEventMayRepeatItsAttributesInHeaders(t *testing.T) {
+	body := `{"specversion":"1.0","id":"1","source":"s","type":"T","aggregateid":17,"data":{"n":1}}`
+	ev := Codec{}.Event(message(orders, body, "content-type", "Application/CloudEvents+JSON", "ce-specversion", "1.0", "ce-id", "1", "ce-source", "s", "ce-type", "T"))
+	if string(ev.Payload) != `{"n":1}` || ev.ID != "s 1" || ev.AggregateID != "17" {
+		t.Errorf("got %+v", ev)
+	}
+}
+
 func TestBase64DataOfCloudEvents(t *testing.T) {
 	ev := Codec{}.Event(message(orders, `{"specversion":"1.0","id":"1","source":"s","type":"T","data_base64":"eyJuIjoxfQ=="}`))
 	if string(ev.Payload) != `{"n":1}` {

@@ -472,6 +472,8 @@ func TestTheNATSPageListsTheErrorsOfMessages(t *testing.T) {
 		message(event, `{"specversion": "1.0", "id": "1", "source": "", "type": "T"}`),
 		message(event, `{"specversion": "1.0", "source": "s", "type": "T"}`),
 		message(event, `{"specversion": "0.3", "id": "1", "source": "s", "type": "T"}`),
+		message(event, `{"specversion": "1.0", "id": "1", "source": "s", "type": "com.shop."}`),
+		message(event, `<event/>`, headerContentType, ceStructured+"+xml"),
 		message(event, `[]`, headerContentType, ceBatch+"+json"),
 		message(event, `1`, append(binary, headerContentType, "text/plain")...),
 		message(event, `x`, binary...),

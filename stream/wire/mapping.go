@@ -223,7 +223,9 @@ func (p *Mapping) override(r *mappedMessage, ev *edda.Event) error {
 			return &refusal{edda.DeadNoType, err.Error()}
 		}
 		ev.FullType = ""
-		setType(ev, full)
+		if setType(ev, full); ev.Type == "" {
+			return refuse(edda.DeadNoType, "the type %.80q ends with a dot: put the event behind it", full)
+		}
 	}
 	for _, f := range []struct {
 		from *mapped
