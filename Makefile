@@ -16,7 +16,7 @@ THRIFT := GOGC=400 GOMEMLIMIT=1500MiB
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hero servers test quick test-user crash check build bench bench-stages bench-baseline bench-hero memory fuzz clean
+.PHONY: help demo demo-hero servers test quick test-octokit test-user crash check build bench bench-stages bench-baseline bench-hero memory fuzz clean
 
 help: ## what this file can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -78,6 +78,16 @@ QUICK = $(filter-out $(addprefix edda/,$(SLOW)),$(shell $(GO) list ./...)) edda/
 
 quick: ## in about a minute: the tests that need no server and no Python; `make test` runs all
 	$(THRIFT) $(GO) test -vet=off -tags quick -timeout 5m $(QUICK)
+
+OCTOKIT := $(BIN)/octokit-7.6.1/package/api.github.com/index.json
+
+test-octokit: $(OCTOKIT) ## the CloudEvents SDK with 41 payloads of GitHub's webhooks, which npm fetches; needs npm
+	cd tools && EDDA_WEBHOOKS=$(abspath $(OCTOKIT)) $(GO) test -vet=off -count 1 -v ./cloudevents
+
+# The package is MIT-licensed and not part of this repository.
+$(OCTOKIT):
+	@mkdir -p $(BIN)/octokit-7.6.1
+	cd $(BIN)/octokit-7.6.1 && npm pack --silent @octokit/webhooks-examples@7.6.1 && tar xzf octokit-webhooks-examples-7.6.1.tgz
 
 KILLS ?= 240
 SEED  ?= $(shell date +%s)

@@ -1,0 +1,251 @@
+package cloudevents
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/protocol/nats_jetstream/v2"
+	sdk "github.com/cloudevents/sdk-go/v2"
+	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/nats-io/nats.go"
+
+	"edda/internal/harness"
+)
+
+// ofWebhooks names a file of webhooks in place of ours, such as the index.json of the npm package
+// @octokit/webhooks-examples; see make test-octokit.
+const ofWebhooks = "EDDA_WEBHOOKS"
+
+const (
+	startWithin  = time.Minute
+	handleWithin = time.Minute
+)
+
+// hook is the payload of a webhook, and what the test asks it for.
+type hook struct {
+	number  int // in the file
+	kind    string
+	payload json.RawMessage
+	about   struct {
+		Action     string
+		Repository struct {
+			FullName string `json:"full_name"`
+		}
+		PullRequest struct{ Number int } `json:"pull_request"`
+	}
+}
+
+// readHooks returns the payloads that are about pull requests.
+func readHooks(t *testing.T) (out []hook) {
+	t.Helper()
+	data, err := os.ReadFile(cmp.Or(os.Getenv(ofWebhooks), "testdata/webhooks.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file []struct {
+		Name     string
+		Examples []json.RawMessage
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range file {
+		if !strings.HasPrefix(of.Name, "pull_request") {
+			continue
+		}
+		for _, payload := range of.Examples {
+			h := hook{number: len(out), kind: of.Name, payload: payload}
+			if err := json.Unmarshal(payload, &h.about); err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, h)
+		}
+	}
+	if len(out) < 8 {
+		t.Fatalf("only %d webhooks are about pull requests", len(out))
+	}
+	return out
+}
+
+func (h hook) eventType() string { return "com.github." + h.kind + "." + h.about.Action }
+
+// key is the key of the instance, with '/' and '#', and often with a dot.
+func (h hook) key() string {
+	return fmt.Sprintf("%s#%d", h.about.Repository.FullName, h.about.PullRequest.Number)
+}
+
+func (h hook) event(t *testing.T) sdk.Event {
+	t.Helper()
+	e := sdk.NewEvent()
+	e.SetID(fmt.Sprintf("delivery %d%%", h.number))
+	e.SetSource("https://git.example.com/" + h.about.Repository.FullName)
+	e.SetType(h.eventType())
+	e.SetSubject(h.key())
+	e.SetTime(time.Date(2026, 1, 2, 12, 0, 0, 1000, time.UTC))
+	if err := e.SetData(sdk.ApplicationJSON, h.payload); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// manifest is a saga that counts the webhooks of each pull request, by the full types of the events.
+func manifest(hooks []hook) string {
+	types := map[string]bool{}
+	for _, h := range hooks {
+		types[h.eventType()] = true
+	}
+	var b strings.Builder
+	b.WriteString("saga: pull_request\nkey: event.repository.full_name + \"#\" + string(event.pull_request.number)\nstate: {seen: 0}\non:\n")
+	for name := range types {
+		fmt.Fprintf(&b, "  %s: {start: true, set: {seen: =state.seen + 1}}\n", name)
+	}
+	return b.String()
+}
+
+// sends are the ways to send an event. Each returns when the event is stored.
+func sends(t *testing.T, e *harness.Edda) map[string]func(context.Context, hook) error {
+	t.Helper()
+	conn, err := nats.Connect(e.NATS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	overNATS := func(ctx context.Context, h hook) error {
+		token := strings.NewReplacer("%", "%25", ".", "%2E", " ", "%20", "*", "%2A", ">", "%3E").Replace(h.key()) // as docs/NATS.md says
+		sender, err := nats_jetstream.NewSenderFromConn(conn, "AGGREGATE_EVENTS", "tenant.default.aggregate."+h.kind+"."+token, nil)
+		if err != nil {
+			return err
+		}
+		return sender.Send(ctx, (*binding.EventMessage)(ptr(h.event(t))))
+	}
+	protocol, err := sdk.NewHTTP(sdk.WithTarget(e.API + "/v1/events"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := sdk.NewClient(protocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overHTTP := func(ctx context.Context, h hook) error {
+		if result := client.Send(ctx, h.event(t)); !sdk.IsACK(result) {
+			return fmt.Errorf("the SDK says: %w", result)
+		}
+		return nil
+	}
+	return map[string]func(context.Context, hook) error{
+		"NATS, structured": func(ctx context.Context, h hook) error { return overNATS(binding.WithForceStructured(ctx), h) },
+		"NATS, binary":     func(ctx context.Context, h hook) error { return overNATS(binding.WithForceBinary(ctx), h) },
+		"HTTP, structured": func(ctx context.Context, h hook) error { return overHTTP(binding.WithForceStructured(ctx), h) },
+		"HTTP, binary":     func(ctx context.Context, h hook) error { return overHTTP(binding.WithForceBinary(ctx), h) },
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// TestWebhooksFromTheSDKReachTheirSagas sends the webhooks in every way to a process of its own. Each
+// starts an instance or advances it, and none is dead, ignored or parked. All of them once more in
+// another way are duplicates: over the other transport, because a stream drops those of its own.
+func TestWebhooksFromTheSDKReachTheirSagas(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "edda")
+	if out, err := exec.Command("go", "build", "-C", "../..", "-o", binary, "./cmd/edda").CombinedOutput(); err != nil {
+		t.Fatalf("build edda: %v\n%s", err, out)
+	}
+	hooks := readHooks(t)
+	ways := []string{"NATS, structured", "NATS, binary", "HTTP, structured", "HTTP, binary"}
+	for i, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "pull_request.yaml")
+			if err := os.WriteFile(file, []byte(manifest(hooks)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			e, err := harness.NewEdda(binary, dir, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.StartReady(t.Context(), startWithin); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(e.Kill)
+			sendAll(t, sends(t, e)[way], hooks)
+			fates(t, e, map[string]int{"handled": len(hooks)})
+			sendAll(t, sends(t, e)[ways[(i+2)%len(ways)]], hooks)
+			fates(t, e, map[string]int{"handled": len(hooks), "duplicate": len(hooks)})
+			instances(t, e, hooks)
+		})
+	}
+}
+
+func sendAll(t *testing.T, send func(context.Context, hook) error, hooks []hook) {
+	t.Helper()
+	for _, h := range hooks {
+		if err := send(t.Context(), h); err != nil {
+			t.Fatalf("%s of %s: %v", h.eventType(), h.key(), err)
+		}
+	}
+}
+
+// fates waits until as many events have each fate, and complains of every other fate.
+func fates(t *testing.T, e *harness.Edda, want map[string]int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), handleWithin)
+	defer cancel()
+	err := harness.Poll(ctx, "the fates of the webhooks", func() error {
+		got, err := e.Counters(ctx)
+		if err != nil {
+			return err
+		}
+		others, missing := got.Sum("edda_transitions_total"), 0
+		for fate, n := range want {
+			others -= got.Sum("edda_transitions_total", `fate="`+fate+`"`)
+			missing += n - got.Sum("edda_transitions_total", `fate="`+fate+`"`)
+		}
+		if dead := got.Sum("edda_dead_letters_total"); others > 0 || dead > 0 {
+			return harness.Fatal(fmt.Errorf("%d other fates than %v, and %d letters are dead:\n%s", others, want, dead, e.Tail()))
+		}
+		if missing != 0 {
+			return fmt.Errorf("%d fates are missing of %v", missing, want)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// instances compares what the instances have counted.
+func instances(t *testing.T, e *harness.Edda, hooks []hook) {
+	t.Helper()
+	want := map[string]int{}
+	for _, h := range hooks {
+		want[h.key()]++
+	}
+	var list struct{ Instances []struct{ Key string } }
+	if err := harness.GetJSON(t.Context(), e.API+"/v1/instances?limit=1000", &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range list.Instances {
+		var one struct {
+			Instance struct{ State struct{ Seen int } }
+		}
+		path := strings.NewReplacer("%", "%25", "/", "%2F", "#", "%23").Replace(i.Key)
+		if err := harness.GetJSON(t.Context(), e.API+"/v1/instances/pull_request/"+path, &one); err != nil {
+			t.Fatal(err)
+		}
+		if one.Instance.State.Seen != want[i.Key] {
+			t.Errorf("the instance %s has seen %d webhooks, want %d", i.Key, one.Instance.State.Seen, want[i.Key])
+		}
+	}
+	if len(list.Instances) != len(want) {
+		t.Errorf("%d instances, want %d", len(list.Instances), len(want))
+	}
+	t.Logf("%d webhooks, %d instances", len(hooks), len(want))
+}
