@@ -100,11 +100,15 @@ func EventStreams(c wire.Codec) (names []string) {
 	return names
 }
 
+// inputs are the streams that the source reads, and in them also what becomes a dead letter because its
+// id is not escaped.
 func (o *SourceOptions) inputs() []inputStream {
-	if o.CatchUp == "" {
-		return inputs(o.Codec)
+	read := inputs(o.Codec)
+	if o.CatchUp != "" {
+		read = eventInputs(o.Codec)
 	}
-	return eventInputs(o.Codec)
+	read[0].families = append(read[0].families, wire.FamilyUnescaped)
+	return read
 }
 
 // from is where to begin in a stream without a checkpoint.
@@ -153,6 +157,9 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 }
 
 func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, in inputStream, from edda.Checkpoint, o SourceOptions) *reader {
+	in.families = slices.DeleteFunc(in.families, func(f wire.Family) bool {
+		return f == wire.FamilyUnescaped && !wire.Covers(str.CachedInfo().Config.Subjects, o.All(f)) // the server refuses a filter that the stream lacks
+	})
 	return &reader{
 		js: js, stream: str, name: in.stream, consumer: o.consumer(), mapping: in.mapping,
 		families: in.families, unfiltered: in.all(str, o.Grammar), codec: o.Codec, tenants: &s.tenants,

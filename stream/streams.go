@@ -45,14 +45,14 @@ type plan struct {
 
 func plans() []plan {
 	return []plan{
-		{wire.AggregateEvents, []wire.Family{wire.FamilyAggregate}, 0},
+		{wire.AggregateEvents, []wire.Family{wire.FamilyAggregate, wire.FamilyUnescaped}, 0},
 		{wire.WorkflowCommands, []wire.Family{wire.FamilyEffect, wire.FamilyWorkflow, wire.FamilyCommand}, defaultAge},
 		{wire.WorkflowEvents, []wire.Family{wire.FamilyResult, wire.FamilyEcho, wire.FamilyFact}, defaultAge},
 	}
 }
 
 // EnsureStreams creates missing streams and adopts existing ones. It changes nothing in these
-// except that it adds the subject of echoes. An error names the stream, the setting, the wanted and
+// except that it adds the subject of echoes and, where it may, that of events whose id is not escaped. An error names the stream, the setting, the wanted and
 // the found value, and what to do. An edda.Permanent error needs an operator.
 func EnsureStreams(ctx context.Context, js jetstream.JetStream, o StreamOptions) ([]kv.Durability, error) {
 	var out []kv.Durability
@@ -70,12 +70,17 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream, o StreamOptions)
 
 func (o StreamOptions) spec(p plan) kv.Spec {
 	want := o.config(p)
-	var added []string
+	var added, useful []string
 	if slices.Contains(p.families, wire.FamilyEcho) {
 		added = []string{o.All(wire.FamilyEcho)}
 	}
-	return kv.Spec{StreamConfig: want, SyncAlways: o.SyncAlways, NewSubjects: added, Unfit: func(found jetstream.StreamConfig) error {
-		if problems := compare(want, found); len(problems) > 0 {
+	needed := want
+	if slices.Contains(p.families, wire.FamilyUnescaped) {
+		useful = []string{o.All(wire.FamilyUnescaped)}
+		needed.Subjects = slices.DeleteFunc(slices.Clone(want.Subjects), func(s string) bool { return s == useful[0] })
+	}
+	return kv.Spec{StreamConfig: want, SyncAlways: o.SyncAlways, NewSubjects: added, UsefulSubjects: useful, Unfit: func(found jetstream.StreamConfig) error {
+		if problems := compare(needed, found); len(problems) > 0 {
 			return edda.Classify(edda.Permanent, "stream %s cannot be used: %s", want.Name, strings.Join(problems, "; "))
 		}
 		return nil

@@ -33,14 +33,17 @@ type Spec struct {
 	SyncAlways bool
 	// NewSubjects are subjects that streams of earlier versions lack. Ensure adds them.
 	NewSubjects []string
+	// UsefulSubjects are like NewSubjects, but the stream does its work without them. Ensure adds
+	// them if the server and the rights of the connection allow it.
+	UsefulSubjects []string
 	// Unfit returns an error if the existing stream cannot be used.
 	Unfit func(found jetstream.StreamConfig) error
 	// Prepare, if set, changes the settings before the stream is created.
 	Prepare func(*jetstream.StreamConfig) error
 }
 
-// Ensure creates the stream or adopts an existing one. It adds NewSubjects to that and changes
-// nothing else. Errors name the stream; an edda.Permanent one needs an operator.
+// Ensure creates the stream or adopts an existing one. It adds NewSubjects and UsefulSubjects to that
+// and changes nothing else. Errors name the stream; an edda.Permanent one needs an operator.
 func Ensure(ctx context.Context, js jetstream.JetStream, want Spec) (Durability, jetstream.Stream, error) {
 	s, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -52,23 +55,20 @@ func Ensure(ctx context.Context, js jetstream.JetStream, want Spec) (Durability,
 	if s, err = addSubjects(ctx, js, s, want); err != nil {
 		return Durability{}, nil, err
 	}
-	found := s.CachedInfo().Config
-	if err := want.Unfit(found); err != nil {
+	if err := want.Unfit(s.CachedInfo().Config); err != nil {
 		return Durability{}, nil, err
 	}
+	if more, _, err := addTo(ctx, js, s, want.UsefulSubjects); err == nil {
+		s = more
+	}
+	found := s.CachedInfo().Config
 	return durability(found, want.SyncAlways, notes(want.StreamConfig, found)), s, nil
 }
 
 // addSubjects adds the new subjects that a stream lacks. If the server refuses, Unfit says what to
 // do.
 func addSubjects(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, want Spec) (jetstream.Stream, error) {
-	cfg := s.CachedInfo().Config
-	missing := slices.DeleteFunc(slices.Clone(want.NewSubjects), func(subject string) bool { return wire.Covers(cfg.Subjects, subject) })
-	if len(missing) == 0 {
-		return s, nil
-	}
-	cfg.Subjects = append(slices.Clone(cfg.Subjects), missing...)
-	changed, err := js.UpdateStream(ctx, cfg)
+	changed, missing, err := addTo(ctx, js, s, want.NewSubjects)
 	var refused *jetstream.APIError
 	switch {
 	case errors.As(err, &refused):
@@ -78,6 +78,18 @@ func addSubjects(ctx context.Context, js jetstream.JetStream, s jetstream.Stream
 			strings.Join(missing, ", "), want.Name, want.Name, err)
 	}
 	return changed, nil
+}
+
+// addTo adds subjects to a stream, and returns those that it lacked.
+func addTo(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, subjects []string) (_ jetstream.Stream, missing []string, _ error) {
+	cfg := s.CachedInfo().Config
+	missing = slices.DeleteFunc(slices.Clone(subjects), func(subject string) bool { return wire.Covers(cfg.Subjects, subject) })
+	if len(missing) == 0 {
+		return s, nil, nil
+	}
+	cfg.Subjects = append(slices.Clone(cfg.Subjects), missing...)
+	changed, err := js.UpdateStream(ctx, cfg)
+	return changed, missing, err
 }
 
 func create(ctx context.Context, js jetstream.JetStream, want Spec) (Durability, jetstream.Stream, error) {

@@ -33,6 +33,7 @@ func (c Codec) Event(m Message) edda.Event {
 	}
 	s, err := c.Parse(m.Subject)
 	if err != nil {
+		base.Tenant = s.Tenant
 		return malformed(base, m, refuse(edda.DeadUndecodable, "%v", err))
 	}
 	base = addressed(base, s)

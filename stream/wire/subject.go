@@ -26,10 +26,16 @@ const (
 	// FamilyEcho is a result's subject with one more token, so that a filter on FamilyResult does
 	// not match it.
 	FamilyEcho Family = FamilyResult + echoToken
+	// FamilyUnescaped are the subjects of aggregate events with more tokens. Their publishers did not
+	// escape a dot. They are stored, so that the message becomes a dead letter that says so.
+	FamilyUnescaped Family = FamilyAggregate + unescapedTokens
 )
 
 // echoToken ends the subject of an echo.
 const echoToken = ".echo"
+
+// unescapedTokens ends the pattern of unescaped subjects.
+const unescapedTokens = ".>"
 
 // MaxSubject bounds the length of a subject in bytes. NATS advises less than 256.
 const MaxSubject = 255
@@ -93,8 +99,11 @@ func (g Grammar) join(s Subject, id string) string {
 // tokens joins the tokens of a subject or a pattern.
 func (g Grammar) tokens(tenant string, f Family, name, id string) string {
 	last := ""
-	if f == FamilyEcho {
+	switch f {
+	case FamilyEcho:
 		f, last = FamilyResult, echoToken
+	case FamilyUnescaped:
+		f, last = FamilyAggregate, unescapedTokens
 	}
 	if g.NoTenancy {
 		return string(f) + "." + name + "." + id + last
@@ -120,7 +129,11 @@ func (g Grammar) Parse(subject string) (Subject, error) {
 	if base, echo := strings.CutSuffix(id, echoToken); echo && s.Family == FamilyResult {
 		s.Family, id = FamilyEcho, base
 	}
-	if !found || strings.Contains(id, ".") || !known(Family(family)) {
+	if strings.Contains(id, ".") && known(Family(family)) {
+		return Subject{Tenant: s.Tenant}, fmt.Errorf("subject %.80q has an id of %d tokens: write a dot in an id as %%2E, and other characters as docs/NATS.md says",
+			subject, strings.Count(id, ".")+1)
+	}
+	if !found || !known(Family(family)) {
 		return Subject{Tenant: s.Tenant}, fmt.Errorf("subject %.80q is not of the form <kind>.<name>.<id>", subject)
 	}
 	s.Name = unescape(name)

@@ -162,25 +162,64 @@ func TestWebhooksFromTheSDKReachTheirSagas(t *testing.T) {
 	ways := []string{"NATS, structured", "NATS, binary", "HTTP, structured", "HTTP, binary"}
 	for i, way := range ways {
 		t.Run(way, func(t *testing.T) {
-			dir := t.TempDir()
-			file := filepath.Join(dir, "pull_request.yaml")
-			if err := os.WriteFile(file, []byte(manifest(hooks)), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			e, err := harness.NewEdda(binary, dir, file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := e.StartReady(t.Context(), startWithin); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(e.Kill)
+			e := start(t, binary, hooks)
 			sendAll(t, sends(t, e)[way], hooks)
 			fates(t, e, map[string]int{"handled": len(hooks)})
 			sendAll(t, sends(t, e)[ways[(i+2)%len(ways)]], hooks)
 			fates(t, e, map[string]int{"handled": len(hooks), "duplicate": len(hooks)})
 			instances(t, e, hooks)
 		})
+	}
+	t.Run("NATS, an id that is not escaped", func(t *testing.T) {
+		e := start(t, binary, hooks)
+		conn, err := nats.Connect(e.NATS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		sender, err := nats_jetstream.NewSenderFromConn(conn, "AGGREGATE_EVENTS", "tenant.default.aggregate.pull_request.example/shop.js#2", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sender.Send(t.Context(), (*binding.EventMessage)(ptr(hooks[0].event(t)))); err != nil {
+			t.Fatal(err)
+		}
+		died(t, e, "write a dot in an id as %2E")
+	})
+}
+
+// start starts a process with the saga.
+func start(t *testing.T, binary string, hooks []hook) *harness.Edda {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "pull_request.yaml")
+	if err := os.WriteFile(file, []byte(manifest(hooks)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := harness.NewEdda(binary, dir, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.StartReady(t.Context(), startWithin); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Kill)
+	return e
+}
+
+// died waits for a dead letter with the text in its error.
+func died(t *testing.T, e *harness.Edda, text string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), handleWithin)
+	defer cancel()
+	if err := harness.Poll(ctx, "a dead letter", func() error {
+		letters, err := harness.Get(ctx, e.API+"/v1/deadletters")
+		if err == nil && !strings.Contains(string(letters), text) {
+			err = fmt.Errorf("the dead letters are %s", letters)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 
