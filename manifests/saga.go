@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"time"
-	_ "time/tzdata" // so that a container without zone data accepts the same manifests
 
 	"go.yaml.in/yaml/v4"
+
+	"edda/internal/calendar"
 )
 
 // saga reads a saga document.
@@ -94,11 +94,11 @@ func (r *reader) schedules(n *yaml.Node) []Schedule {
 	return out
 }
 
-// zone reads an IANA name. The host's own zone is refused, because hosts differ.
+// zone reads an IANA name.
 func (r *reader) zone(n *yaml.Node) string {
 	text := r.text(n, "zone")
-	if _, err := time.LoadLocation(text); text != "" && (err != nil || text == "Local") {
-		r.errorf(n, "%q is no time zone: write it as in Europe/Brussels", shorten(text))
+	if _, err := calendar.Zone(text); text != "" && err != nil {
+		r.errorf(n, "%v", err)
 	}
 	return text
 }

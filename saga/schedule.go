@@ -7,6 +7,7 @@ import (
 	"github.com/adhocore/gronx"
 
 	"edda"
+	"edda/internal/calendar"
 	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
@@ -57,15 +58,36 @@ func (s *Set) NextSchedule(saga, name string, t time.Time) time.Time {
 	if sc.Every != nil {
 		return t.UTC().Truncate(sc.Every.D).Add(sc.Every.D)
 	}
-	zone, err := time.LoadLocation(sc.Zone)
+	zone, err := calendar.Zone(sc.Zone)
 	if err != nil {
 		return time.Time{}
 	}
-	next, err := gronx.NextTickAfter(sc.Cron, t.In(zone), false)
-	if err != nil {
-		return time.Time{}
+	return nextTick(sc.Cron, t, zone)
+}
+
+// nextTick returns the first time after t at which a cron expression fires by the clocks of a zone;
+// zero if there is none. Times that the clocks skip or show twice have the calendar's rule.
+func nextTick(cron string, t time.Time, zone *time.Location) time.Time {
+	from := calendar.Shown(t, zone)
+	before := t.Add(-24 * time.Hour)
+	if skipped := from.Sub(t) - calendar.Shown(before, zone).Sub(before); skipped > 0 {
+		from = from.Add(-skipped) // what was skipped may fire only now
 	}
-	return next.UTC()
+	var next time.Time
+	for {
+		tick, err := gronx.NextTickAfter(cron, from, false)
+		if err != nil {
+			return next
+		}
+		at := calendar.Moment(tick, zone)
+		if at.After(t) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+		if at.After(t) && calendar.Shown(at, zone).Equal(tick) { // from here on ticks are in order
+			return next
+		}
+		from = tick
+	}
 }
 
 // ScheduleEvent makes the event of a due schedule. Its id is derived, so that a restart starts
