@@ -7,6 +7,8 @@ import (
 	"github.com/expr-lang/expr/ast"
 )
 
+const sampleTime = "2026-01-01T00:00:00.000Z"
+
 // samples returns arguments that the functions of several arguments accept, whatever one of them a
 // manifest replaces. It leaves out functions whose arguments must fit each other, such as max(a, b).
 func samples() map[string][]any {
@@ -14,7 +16,8 @@ func samples() map[string][]any {
 		"trim": {"", ""}, "trimPrefix": {"", ""}, "trimSuffix": {"", ""}, "split": {"", "", 0}, "splitAfter": {"", "", 0},
 		"join": {[]any{}, ""}, "replace": {"", "", "", 0}, "repeat": {"", 0}, "indexOf": {"", ""}, "lastIndexOf": {"", ""},
 		"hasPrefix": {"", ""}, "hasSuffix": {"", ""}, "take": {[]any{}, 0}, "sort": {[]any{}, "asc"}, "sortBy": {[]any{}, "asc"},
-		"addTime": {"2026-01-01T00:00:00.000Z", "0s"},
+		"addTime": {sampleTime, "0s"}, "addDays": {sampleTime, 0, "UTC"}, "addMonths": {sampleTime, 0, "UTC"},
+		"addYears": {sampleTime, 0, "UTC"}, "addBusinessDays": {sampleTime, 0, "UTC", []any{}}, "atTime": {sampleTime, "0:00", "UTC"},
 	}
 }
 
@@ -56,7 +59,7 @@ func (l *lowering) fails(f *function, args []any, at ast.Node, blamed any) bool 
 	if !strings.HasPrefix(message, f.name) {
 		message = f.name + ": " + message
 	}
-	if text, ok := blamed.(string); ok && !strings.Contains(message, fmt.Sprintf("%.20q", text)) {
+	if text, ok := blamed.(string); ok && !strings.Contains(message, strings.TrimSuffix(fmt.Sprintf("%.20q", text), `"`)) {
 		message += fmt.Sprintf(", and not like %.40q", text)
 	}
 	l.fail(at, "%s", message)

@@ -3,8 +3,8 @@
 //
 // It promises that an expression over the same variables gives the same value, or the same error,
 // on every machine and in every replay. It ends within [MaxSteps] steps and builds no text beyond
-// [MaxText]. It changes none of its inputs. It refuses clocks, zones, randomness and every
-// function that is not in [Functions].
+// [MaxText]. It changes none of its inputs. It refuses clocks, the host's zones, randomness and
+// every function that is not in [Functions].
 //
 // expr parses the source. The lowering then replaces every operation that could be unchecked,
 // unbounded or in random order by a call of a primitive of this package. expr compiles and runs
@@ -30,7 +30,8 @@
 //   - keys, values and toPairs are in the order of the keys; sort and sortBy are
 //     stable; groupBy and fromPairs give maps with text keys.
 //   - Times are RFC 3339 texts in UTC with milliseconds, so they compare as texts;
-//     date(t) makes one of other forms. duration("36h") is a value for comparing
+//     date(t) makes one of other forms. Days, months and times of day are those of a named zone,
+//     by the zone data in the binary. duration("36h") is a value for comparing
 //     and computing: now + duration("7d"), event.due - now > duration("1h"),
 //     duration("90m") / duration("1h"). As a result it is a text, "36h0m0s".
 //   - A variable may have the name of a function: the name alone is the variable,

@@ -56,6 +56,7 @@ func TestTimezonesDependOnTheHost(t *testing.T) {
 	defer func() { time.Local = host }()
 	wants(t, `date("2026-01-31")`, `{}`, `"2026-01-31T00:00:00.000Z"`)
 	wants(t, `date("2026-01-31T10:00:00+02:00")`, `{}`, `"2026-01-31T08:00:00.000Z"`)
+	wants(t, `addDays("2026-01-31", 1)`, `{}`, `"2026-02-01T00:00:00.000Z"`)
 }
 
 func TestTheVMHasNoStepLimit(t *testing.T) {
@@ -349,4 +350,15 @@ func TestUnboundedPatterns(t *testing.T) {
 	quickly(t, started)
 	wants(t, `filter(1..1000, "a" matches event.p)`, event, `[]`)
 	wants(t, `[result matches "a", "SKU-12" matches "^SKU-[0-9]+$", "x" matches event.r]`, `{"r":"[xy]"}`, `[false,true,true]`)
+}
+
+func TestAWrongHolidayIsAnError(t *testing.T) {
+	for _, days := range []string{`["25.12.2026"]`, `["2026-13-01"]`, `[null]`, `[20261225]`, `["2026-12-25T00:00:00Z"]`} {
+		refuses(t, `addBusinessDays("2026-12-24", 1, "UTC", event)`, days, "addBusinessDays: a")
+	}
+}
+
+// A list of days as holidays, each counted, must not take longer than the budget allows.
+func TestBusinessDaysAreCharged(t *testing.T) {
+	refuses(t, `map(1..100, map(1..100, addBusinessDays("2026-12-24", 10000, "UTC")))`, `{}`, "steps")
 }

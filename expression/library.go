@@ -86,6 +86,11 @@ var library = index(
 	&function{"duration", 1, 1, `duration("36h")`, duration, 5},
 	&function{"date", 1, 1, `date("2026-01-31")`, date, 10},
 	&function{"addTime", 2, 2, `addTime(now, "36h")`, addTime, 10},
+	&function{"addDays", 2, 3, `addDays(now, 1, "Europe/Brussels")`, addDays, 10},
+	&function{"addMonths", 2, 3, `addMonths(now, 1, "Europe/Brussels")`, addMonths, 10},
+	&function{"addYears", 2, 3, `addYears(now, 1, "Europe/Brussels")`, addYears, 10},
+	&function{"addBusinessDays", 3, 4, `addBusinessDays(now, 3, "Europe/Brussels", config.holidays)`, addBusinessDays, 10},
+	&function{"atTime", 3, 3, `atTime(now, "9:00", "Europe/Brussels")`, atTime, 10},
 	&function{"uuid", 1, 1, `uuid("name")`, uuid, 20},
 )
 
@@ -111,7 +116,7 @@ func Functions() []string {
 // refused are functions of expr that this language lacks, with their replacements.
 var refused = map[string]string{
 	"now":      "now() would read the clock: write now, the time of the trigger",
-	"timezone": "timezone() would depend on the host's zone files: times are UTC",
+	"timezone": "timezone is not a function, times are UTC: addDays, addMonths, addYears, addBusinessDays and atTime take a zone's name",
 	"env":      "there is no environment: only the names in scope",
 	"get_env":  "there is no environment: only the names in scope",
 	"random":   "random() would differ in every replay: derive it, as with uuid(\"name\")",

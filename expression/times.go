@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/calendar"
 )
 
 // maxTimeText is longer than any formatted time or duration.
@@ -53,6 +54,9 @@ func parseDuration(s, whole string) (time.Duration, error) {
 }
 
 func notDuration(s string) error {
+	if _, ok, _ := calendar.ParsePeriod(s); ok {
+		return fmt.Errorf("%.20q is not a duration, whose units are of one length: use addDays, addMonths or addYears", s)
+	}
 	return fmt.Errorf("%.20q is not a duration: write it like 90s, 36h or 7d", s)
 }
 
