@@ -210,6 +210,18 @@ type Timer struct {
 	Catchup  string        `json:"catchup,omitempty"` // all, last or none
 	Order    int           `json:"order"`
 	Deadline bool          `json:"deadline,omitempty"`
+	// Calendar says how a timer repeats by the calendar; Every is zero then.
+	Calendar *Calendar `json:"calendar,omitempty"`
+}
+
+// Calendar is the series of due times of a timer that repeats each day, month or year. Every one is
+// counted from the anchor, so that the 31st of a month does not become the 28th for ever.
+type Calendar struct {
+	Every  string    `json:"every"` // 1 month
+	Zone   string    `json:"zone"`
+	At     string    `json:"at,omitempty"` // a time of day; without it that of the anchor
+	Anchor time.Time `json:"anchor"`       // when the timer was armed
+	N      int       `json:"n"`            // the number of the next due time, from 1
 }
 
 // Thread is a seq that waits for a step. It continues when the step is ok.

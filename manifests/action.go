@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -119,9 +118,10 @@ func (r *reader) actionKeys(a *Action) keys {
 		"key":      func(n *yaml.Node) { a.Key = r.expressionValue(n, "key") },
 		"as":       func(n *yaml.Node) { a.As = r.name(n, "as", "step").Text },
 		"do":       func(n *yaml.Node) { a.Do = r.actions(n, "do") },
-		"after":    func(n *yaml.Node) { a.After = r.span(n, "after", true) },
-		"at":       func(n *yaml.Node) { a.At = r.instant(n) },
-		"every":    func(n *yaml.Node) { a.Every = r.span(n, "every", false) },
+		"after":    func(n *yaml.Node) { a.After = r.period(n, "after", true) },
+		"at":       func(n *yaml.Node) { a.At = r.filled(n, "at") },
+		"every":    func(n *yaml.Node) { a.Every = r.period(n, "every", false) },
+		"zone":     func(n *yaml.Node) { a.Zone = r.timerZone(n) },
 		"catchup":  func(n *yaml.Node) { a.Catchup = r.choice(n, "action_timer", "catchup") },
 	}
 	switch a.Kind { // words that are keys of other actions too
@@ -144,13 +144,7 @@ func (r *reader) complete(a *Action, d *definition, n *yaml.Node) {
 	case "each":
 		a.As = cmp.Or(a.As, "item")
 	case "timer":
-		given := slices.DeleteFunc([]string{"after", "at", "every"}, func(key string) bool { return !has(n, key) })
-		if len(given) != 1 {
-			r.errorAt(a.Pos, "a timer has exactly one of after, at and every")
-		}
-		if has(n, "catchup") && !has(n, "every") {
-			r.errorf(get(n, "catchup"), "catchup belongs to a timer with every")
-		}
+		r.completeTimer(a, n)
 	}
 }
 
@@ -201,19 +195,6 @@ func (r *reader) due(a *Action, n *yaml.Node) {
 	text, _ := v.Scalar.(string)
 	d, _ := ParseDuration(text) // span has reported an invalid one
 	a.Due = &Duration{Pos: r.pos(n), Text: text, D: d}
-}
-
-// instant reads a time: a literal or an expression.
-func (r *reader) instant(n *yaml.Node) *Value {
-	v := r.filled(n, "at")
-	if text, ok := v.Scalar.(string); v.Kind == Literal && !isNull(n) {
-		if _, err := time.Parse(time.RFC3339, text); !ok || err != nil {
-			r.errorf(n, "at is a time such as 2026-01-31T10:00:00Z, or an expression, not %s", describe(n))
-		}
-	} else if v.Kind == List || v.Kind == Map {
-		r.errorf(n, "at is a time or an expression, not %s", describe(n))
-	}
-	return v
 }
 
 // undo reads the undo of a step: an effect or command, or a name for short.

@@ -208,9 +208,10 @@ type Action struct {
 	Do         []*Action // each
 	Set        []Assign
 	Unset      []Name
-	After      *Value // timer: exactly one of After, At, Every
-	At         *Value
+	After      *Value // timer: one of After and Every, or At alone
+	At         *Value // a time; beside After or Every a time of day
 	Every      *Value
+	Zone       *Value // of a timer's days, months and time of day
 	Catchup    string
 	Value      *Value // done's result, fail's reason
 	Short      bool   // undo: name, which means with: =input

@@ -78,7 +78,7 @@ func (r *reader) schedules(n *yaml.Node) []Schedule {
 		s := Schedule{Name: r.name(k, "a schedule's name", "timer"), Zone: "UTC", Catchup: "last"}
 		r.fields(v, "a schedule", keys{
 			"cron":  func(n *yaml.Node) { s.Cron, s.CronPos = r.text(n, "cron"), r.pos(n) },
-			"every": func(n *yaml.Node) { s.Every = r.duration(n, "every", false) },
+			"every": func(n *yaml.Node) { s.Every = r.scheduleEvery(n) },
 			"zone":  func(n *yaml.Node) { s.Zone = r.zone(n) },
 			"tenants": func(n *yaml.Node) {
 				r.items(n, "tenants", func(i *yaml.Node) { s.Tenants = append(s.Tenants, r.text(i, "an entry of tenants")) })
@@ -92,6 +92,15 @@ func (r *reader) schedules(n *yaml.Node) []Schedule {
 		out = append(out, s)
 	})
 	return out
+}
+
+// scheduleEvery reads how often a schedule starts. Calendar periods have no anchor here.
+func (r *reader) scheduleEvery(n *yaml.Node) *Duration {
+	if n.Kind == yaml.ScalarNode && isPeriod(n.Value) {
+		r.errorf(n, "a schedule's every is a duration, not %s: write cron: \"0 9 1 * *\" for 9:00 on the first of each month, with a zone", shorten(n.Value))
+		return &Duration{Pos: r.pos(n), Text: n.Value}
+	}
+	return r.duration(n, "every", false)
 }
 
 // zone reads an IANA name.

@@ -117,6 +117,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"saga: x\non: {E: {do: [{command: A, to: x}]}}",
 		"saga: x\non: {E: {do: [{timer: t}]}}",
 		"saga: x\non: {E: {do: [{timer: t, after: 1h, every: 1h}]}}",
+		"saga: x\non: {E: {do: [{timer: t, after: 1 day, every: 1 day, at: '9:00'}]}}",
+		"saga: x\non: {E: {do: [{timer: t, after: 1 day, zome: UTC}]}}",
 		"saga: x\non: {E: {do: [{start: c}]}}",
 		"saga: x\non: {E: {do: [{each: a}]}}",
 		"saga: x\non: {E: {do: [{cancel: 'a[b]'}]}}",

@@ -347,55 +347,15 @@ func (r *run) emitMessage(a *action, sc *scope, _ *member) error {
 	return nil
 }
 
-// armTimer arms a named timer, and replaces an armed one of that name.
-func (r *run) armTimer(a *action, sc *scope, _ *member) error {
-	t := edda.Timer{Name: a.src.Name.Text, Order: r.ordinal(), Catchup: a.src.Catchup}
-	var text string
-	switch {
-	case a.at != nil:
-		x, err := a.at.eval(sc)
-		if err != nil {
-			return err
-		}
-		stamp, _ := x.(string)
-		at, err := time.Parse(time.RFC3339Nano, stamp)
-		if err != nil {
-			return r.poison("timer: at is not an RFC 3339 time: %.60v", x)
-		}
-		t.Due, text = clockMillis(at), edda.FormatTime(at)
-	case a.every != nil:
-		d, err := r.durationValue(a.every, sc)
-		if err != nil {
-			return err
-		}
-		if d < minEvery {
-			return r.poison("timer: every %s is shorter than %s", durationText(d), durationText(minEvery))
-		}
-		t.Due, t.Every, text = r.now.Add(d), d, durationText(d)
-	default:
-		d, err := r.durationValue(a.after, sc)
-		if err != nil {
-			return err
-		}
-		t.Due, text = r.now.Add(max(d, 0)), durationText(d)
-	}
-	if !r.running() {
-		return nil // timers end with the saga
-	}
-	r.dropTimer(t.Name)
-	r.in.Timers = append(r.in.Timers, t)
-	r.output(edda.Output{Word: "timer", Name: t.Name, For: text})
-	return nil
-}
-
-// minEvery bounds a repeating timer, because each firing adds a row of history.
-const minEvery = time.Millisecond
-
 func (r *run) durationValue(v *value, sc *scope) (time.Duration, error) {
 	x, err := v.eval(sc)
 	if err != nil {
 		return 0, err
 	}
+	return r.durationOf(x)
+}
+
+func (r *run) durationOf(x any) (time.Duration, error) {
 	text, ok := x.(string)
 	if !ok {
 		return 0, r.poison("%s is not a duration: write one such as \"30m\" or \"2d\"", jsonvalue.TypeName(x))
@@ -405,12 +365,6 @@ func (r *run) durationValue(v *value, sc *scope) (time.Duration, error) {
 		return 0, r.poison("%v", err)
 	}
 	return d, nil
-}
-
-func (r *run) dropTimer(name string) bool {
-	n := len(r.in.Timers)
-	r.in.Timers = slices.DeleteFunc(r.in.Timers, func(t edda.Timer) bool { return t.Name == name && !t.Deadline })
-	return len(r.in.Timers) < n
 }
 
 // cancel cancels a timer, an ask, a pending step or all members of a group's round. It does nothing

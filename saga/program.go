@@ -133,6 +133,7 @@ type action struct {
 	after *value
 	at    *value
 	every *value
+	zone  *value // of a timer
 	due   *value // if it is an expression
 	value *value // done, fail, message
 	// needs has the names that the undo, or a later action of a seq, may refer to.

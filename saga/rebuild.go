@@ -400,12 +400,20 @@ func adoptSkips(built, stored []edda.Timer) {
 	for i := range built {
 		t := &built[i]
 		for _, s := range stored {
-			skipped := s.Due.Sub(t.Due)
-			if s.Name == t.Name && s.Order == t.Order && t.Catchup == "none" && s.Every == t.Every && t.Every > 0 && skipped > 0 && skipped%t.Every == 0 {
-				t.Due = s.Due
+			if s.Name == t.Name && s.Order == t.Order && t.Catchup == "none" && repeats(t) && sameSeries(&s, t) && skipped(t, &s) {
+				t.Due, t.Calendar = s.Due, s.Calendar
 			}
 		}
 	}
+}
+
+// skipped reports whether a timer of the same series is occurrences further on.
+func skipped(from, to *edda.Timer) bool {
+	if from.Calendar != nil {
+		return to.Calendar.N > from.Calendar.N
+	}
+	further := to.Due.Sub(from.Due)
+	return further > 0 && further%from.Every == 0
 }
 
 // Rearm decides when an exchanged cell is woken. It moves the instance's due row only if that

@@ -71,7 +71,7 @@ func firingHorizon(cell, then edda.Cell, horizon time.Time) time.Time {
 type waiting struct {
 	kind  edda.TimerKind // parkedDue for a parked event
 	name  string
-	every time.Duration
+	every string // of a repeating timer
 }
 
 const parkedDue edda.TimerKind = "parked"
@@ -96,7 +96,11 @@ func pending(c edda.Cell) map[waiting]time.Time {
 
 func (d dueItem) waiting() waiting {
 	if d.timer != nil {
-		return waiting{d.kind, d.timer.Name, d.timer.Every}
+		w := waiting{kind: d.kind, name: d.timer.Name, every: d.timer.Every.String()}
+		if c := d.timer.Calendar; c != nil {
+			w.every = c.Every
+		}
+		return w
 	}
 	return waiting{kind: d.kind, name: d.step}
 }

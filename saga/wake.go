@@ -63,11 +63,11 @@ func (a *application) fireNext(horizon time.Time) bool {
 	if !ok || d.at.After(horizon) {
 		return false
 	}
-	if t := d.timer; t != nil && t.Every > 0 && t.Catchup == "none" && horizon.Sub(d.at) > missedAfter {
+	if t := d.timer; t != nil && repeats(t) && t.Catchup == "none" && horizon.Sub(d.at) > missedAfter {
 		skipped := clone(in) // the timer moves on and does not fire
 		for i := range skipped.Timers {
 			if moved := &skipped.Timers[i]; moved.Name == t.Name && !moved.Deadline {
-				moved.Due = d.at.Add(t.Every)
+				moveOn(moved, d.at)
 			}
 		}
 		a.add(edda.Transition{Instance: skipped})
@@ -80,10 +80,11 @@ func (a *application) fireNext(horizon time.Time) bool {
 // occurrence is when a timer fires next. A repeating timer fires its latest missed time up to the
 // horizon, unless it catches up all of them. So other items that were due earlier fire before it.
 func occurrence(t *edda.Timer, horizon time.Time) time.Time {
-	if t.Every <= 0 || t.Catchup == "all" || !t.Due.Before(horizon) {
+	if !repeats(t) || t.Catchup == "all" || !t.Due.Before(horizon) {
 		return t.Due
 	}
-	return t.Due.Add(horizon.Sub(t.Due) / t.Every * t.Every)
+	at, _ := latest(t, horizon)
+	return at
 }
 
 // expireParked makes a dead letter of the first parked event that has expired.
@@ -226,8 +227,8 @@ func (r *run) consumeTimer(ev edda.Event) bool {
 		switch {
 		case t.Name != ev.Type || t.Deadline || t.Due.After(ev.Time):
 			continue
-		case t.Every > 0:
-			t.Due = ev.Time.Add(t.Every)
+		case repeats(t):
+			moveOn(t, ev.Time)
 		default:
 			r.in.Timers = slices.Delete(r.in.Timers, i, i+1)
 		}

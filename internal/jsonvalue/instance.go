@@ -111,6 +111,15 @@ func timer(c *Coder, v *edda.Timer) {
 	c.TextIf("catchup", &v.Catchup)
 	c.Int("order", &v.Order)
 	c.TrueIf("deadline", &v.Deadline)
+	PointerIf(c, "calendar", &v.Calendar)
+}
+
+func calendar(c *Coder, v *edda.Calendar) {
+	c.Text("every", &v.Every)
+	c.Text("zone", &v.Zone)
+	c.TextIf("at", &v.At)
+	c.Time("anchor", &v.Anchor)
+	c.Int("n", &v.N)
 }
 
 func thread(c *Coder, v *edda.Thread) {

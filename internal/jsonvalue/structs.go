@@ -43,6 +43,8 @@ func (c *Coder) visit(v any) {
 		undo(c, v)
 	case *edda.Timer:
 		timer(c, v)
+	case *edda.Calendar:
+		calendar(c, v)
 	case *edda.Thread:
 		thread(c, v)
 	case *edda.SeqPosition:

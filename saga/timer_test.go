@@ -1,0 +1,174 @@
+package saga
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"edda"
+	"edda/internal/calendar"
+	"edda/manifests"
+)
+
+// calendarTimer is a drawn timer that repeats by the calendar.
+type calendarTimer struct {
+	every, zone, at, catchup string
+	start                    time.Time
+}
+
+func drawTimer(t *rapid.T) calendarTimer {
+	return calendarTimer{
+		every:   rapid.SampledFrom([]string{"1 day", "3 days", "1 week", "1 month", "2 months", "1 year"}).Draw(t, "every"),
+		zone:    rapid.SampledFrom([]string{"UTC", "Europe/Brussels", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"}).Draw(t, "zone"),
+		at:      rapid.SampledFrom([]string{"", "9:00", "2:30", "0:00", "23:59:59"}).Draw(t, "at"),
+		catchup: rapid.SampledFrom([]string{"all", "last", "none"}).Draw(t, "catchup"),
+		start:   time.UnixMilli(rapid.Int64Range(1_577_836_800_000, 1_900_000_000_000).Draw(t, "start")).UTC(),
+	}
+}
+
+func (c calendarTimer) text() string {
+	at := ""
+	if c.at != "" {
+		at = fmt.Sprintf(", at: %q", c.at)
+	}
+	return fmt.Sprintf("saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, every: %s, zone: %s%s, catchup: %s}]}\n  timer.t: {}\n", c.every, c.zone, at, c.catchup)
+}
+
+// due returns the due times of the timer up to a time, each counted from the start.
+func (c calendarTimer) due(t *rapid.T, until time.Time) []time.Time {
+	zone, err := calendar.Zone(c.zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, _ := calendar.ParsePeriod(c.every)
+	var out []time.Time
+	for n := 1; ; n++ {
+		at := p.After(c.start, n, zone)
+		if clock, err := calendar.ParseClock(c.at); err == nil {
+			at = calendar.AtTime(at, clock, zone)
+		}
+		if at.After(until) {
+			return out
+		}
+		out = append(out, at)
+	}
+}
+
+// restarted returns the cell as a store gives it back.
+func restarted(t *rapid.T, cell edda.Cell) edda.Cell {
+	raw, err := json.Marshal(cell)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out edda.Cell
+	if err := json.Unmarshal(raw, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestACalendarTimerFiresAtItsTimes: whenever a process looks, after each restart and downtime, it
+// fires the times of the series, each at most once and in order. With catchup all, it fires all.
+// Rebuilt from its history the instance is the same.
+func TestACalendarTimerFiresAtItsTimes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawTimer(t)
+		set, err := NewSet(compiledIn(t, c.text()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "t", Type: "Go", Time: c.start, Payload: json.RawMessage(`{"id":"K"}`)}
+		cell, all := set.Apply(edda.Cell{}, set.Route(first)[0], first)
+		now, fired := c.start, []time.Time(nil)
+		for range rapid.IntRange(1, 12).Draw(t, "looks") {
+			now = now.Add(time.Duration(rapid.Int64Range(0, 80*24*3600).Draw(t, "pause")) * time.Second)
+			cell = restarted(t, cell)
+			var trs []edda.Transition
+			cell, trs = set.Wake(cell, cell.Instance.Armed, now)
+			before := len(fired)
+			for _, tr := range trs {
+				if tr.Fate == edda.FateHandled {
+					fired = append(fired, tr.Event.Time)
+				}
+			}
+			if n := len(fired) - before; n > 1 && c.catchup != "all" {
+				t.Fatalf("one look fired %v, want the last missed time at most", fired[before:])
+			}
+			all = append(all, trs...)
+			if next := cell.Instance.Timers[0].Due; !next.After(now) {
+				t.Fatalf("at %v the timer is due at %v", now, next)
+			}
+		}
+		want := c.due(t, now)
+		if c.catchup == "all" && !slices.EqualFunc(fired, want, time.Time.Equal) {
+			t.Fatalf("fired at %v, want %v", fired, want)
+		}
+		for i, at := range fired {
+			if !slices.ContainsFunc(want, at.Equal) || i > 0 && !at.After(fired[i-1]) {
+				t.Fatalf("fired at %v, want some of %v in order", fired, want)
+			}
+		}
+		if n := len(want); c.catchup == "last" && n > 0 && (len(fired) == 0 || !fired[len(fired)-1].Equal(want[n-1])) {
+			t.Fatalf("fired at %v, want the last of %v among them", fired, want)
+		}
+		built, err := rebuilderOf(set, Pin{Version: 1}).Rebuild(cell.Key, past(all))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := encoded(t, Adopt(built.Cell, cell, false)), encoded(t, cell); !bytes.Equal(got, want) {
+			t.Fatalf("built again it is\n%s\nand was\n%s", got, want)
+		}
+	})
+}
+
+// compiledIn is compiled for a property.
+func compiledIn(t *rapid.T, text string) *Program {
+	f, problems := manifests.Parse("test.yaml", []byte(text))
+	if problems.Failed() {
+		t.Fatalf("%v", problems)
+	}
+	p, problems := Compile(f.Sagas[0], Options{})
+	if p == nil {
+		t.Fatalf("%v", problems)
+	}
+	return p
+}
+
+// TestADueTimeStaysWhenTheZoneDataChanges: the stored time fires, and the series goes on from it. A
+// later build may compute it an hour earlier or later.
+func TestADueTimeStaysWhenTheZoneDataChanges(t *testing.T) {
+	for _, moved := range []time.Duration{time.Hour, -time.Hour} {
+		l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, every: 1 month, at: \"9:00\", zone: Europe/Brussels}]}\n  timer.t: {}\n", Options{})
+		l.event("Go", `{"id":"K"}`)
+		timer := &l.cell.Instance.Timers[0]
+		timer.Due = timer.Due.Add(moved) // as other data had it
+		stored := timer.Due
+		l.want(l.wake(stored.Add(-time.Second)), "")
+		trs := l.wake(stored.Add(30 * time.Minute))
+		l.want(trs, "fired t")
+		if at := trs[0].Event.Time; !at.Equal(stored) {
+			t.Errorf("moved by %v it fired at %v, want %v", moved, at, stored)
+		}
+		l.want(l.wake(stored.Add(2*time.Hour)), "")
+		if next, want := l.cell.Instance.Timers[0].Due, time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC); !next.Equal(want) {
+			t.Errorf("moved by %v it is due next at %v, want %v", moved, next, want)
+		}
+	}
+}
+
+func TestArmingACalendarTimerAgainBeginsItsSeriesAnew(t *testing.T) {
+	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, every: 1 month}]}\n  timer.t: {}\n", Options{})
+	l.now = time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)
+	l.event("Go", `{"id":"K"}`)
+	l.want(l.wake(l.now.AddDate(0, 0, 28)), "fired t")
+	l.now = time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC)
+	l.event("Go", `{"id":"K"}`)
+	if timers := l.cell.Instance.Timers; len(timers) != 1 || !timers[0].Due.Equal(time.Date(2026, 4, 5, 0, 0, 0, 0, time.UTC)) {
+		t.Errorf("%+v", timers)
+	}
+}
