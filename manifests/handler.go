@@ -1,25 +1,30 @@
 package manifests
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
 
-// handlers reads on:.
+// handlers reads on:. A handler of A | B becomes one of A and one of B, which share their parts.
 func (r *reader) handlers(n *yaml.Node) []*Handler {
 	var out []*Handler
 	seen := map[string]bool{}
 	r.entries(n, "on", func(k, v *yaml.Node) {
-		h := &Handler{Pos: r.pos(k), Trigger: r.trigger(k)}
-		same := strings.Join(slices.Sorted(slices.Values(h.Trigger.Parts)), "&")
-		if seen[same] {
-			r.errorf(k, "the trigger %s is here twice", shorten(h.Trigger.Text))
+		h, triggers := Handler{Pos: r.pos(k)}, r.triggers(k)
+		r.fields(v, "a handler", r.handlerKeys(&h))
+		for _, t := range triggers {
+			same := strings.Join(slices.Sorted(slices.Values(t.Parts)), "&")
+			if seen[same] && same != "" {
+				r.errorf(k, "the trigger %s is here twice", shorten(t.Text))
+			}
+			seen[same] = true
+			one := h
+			one.Trigger = t
+			out = append(out, &one)
 		}
-		seen[same] = true
-		r.fields(v, "a handler", r.handlerKeys(h))
-		out = append(out, h)
 	})
 	if len(out) == 0 && (isNull(n) || n.Kind == yaml.MappingNode) {
 		r.errorf(n, "on: has no handler, so the saga can wait for nothing")
@@ -49,16 +54,44 @@ func (r *reader) handlerKeys(h *Handler) keys {
 // maxParts bounds the events that a trigger waits for, because the instance stores each payload.
 const maxParts = 32
 
-// trigger splits A & B and checks the shape of each part.
-func (r *reader) trigger(k *yaml.Node) Trigger {
-	t := Trigger{Pos: r.pos(k), Parts: strings.Split(k.Value, "&")}
+// either is the | between triggers. It has a blank beside it, because a name may hold a | but no
+// blank.
+var either = regexp.MustCompile(`\s+\|\s*|\|\s+|^\||\|$`)
+
+// triggers splits A | B.
+func (r *reader) triggers(k *yaml.Node) []Trigger {
+	texts := either.Split(k.Value, -1)
+	switch {
+	case len(texts) == 1 && strings.Contains(k.Value, "|"):
+		r.warnf(k, "%q is one name: write blanks around | for any of several triggers", shorten(k.Value))
+	case len(texts) > maxParts:
+		r.errorf(k, "the handler has more than %d triggers", maxParts)
+		texts = texts[:maxParts]
+	case len(texts) > 1 && strings.Contains(k.Value, "&"):
+		r.errorf(k, "a trigger holds either & or |, and this has both: write one handler for each side of the |")
+		texts = texts[:1]
+	}
+	beside := "&"
+	if len(texts) > 1 {
+		beside = "|"
+	}
+	var out []Trigger
+	for _, text := range texts {
+		out = append(out, r.trigger(k, text, beside))
+	}
+	return out
+}
+
+// trigger splits A & B and checks the shape of each part. beside is what may stand beside it.
+func (r *reader) trigger(k *yaml.Node, text, beside string) Trigger {
+	t := Trigger{Pos: r.pos(k), Parts: strings.Split(text, "&")}
 	if len(t.Parts) > maxParts {
 		r.errorf(k, "the trigger waits for more than %d events", maxParts)
 		t.Parts = t.Parts[:maxParts]
 	}
 	for i, part := range t.Parts {
 		part = strings.TrimSpace(part)
-		if problem := badTrigger(part); problem != "" {
+		if problem := badTrigger(part, beside); problem != "" {
 			r.errorf(k, "%q is no trigger: %s", shorten(k.Value), problem)
 		}
 		if slices.Contains(t.Parts[:i], part) {
@@ -70,10 +103,10 @@ func (r *reader) trigger(k *yaml.Node) Trigger {
 	return t
 }
 
-func badTrigger(part string) string {
+func badTrigger(part, beside string) string {
 	switch {
 	case part == "":
-		return "a name is missing beside &"
+		return "a name is missing beside " + beside
 	case strings.ContainsAny(part, " \t\n"):
 		return "a name holds no spaces"
 	case strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".") || strings.Contains(part, ".."):

@@ -127,7 +127,7 @@ type Upcast struct {
 	Unset []Name
 }
 
-// Trigger is the trigger of a handler, as written.
+// Trigger is the trigger of a handler, as written, or one of those of an A | B.
 type Trigger struct {
 	Pos   Pos
 	Text  string   // with single spaces around &

@@ -43,6 +43,19 @@ func (ps Problems) Limited() Problems {
 	return out
 }
 
+// Unique returns the problems in order, without repeated ones.
+func (ps Problems) Unique() Problems {
+	seen := make(map[Problem]bool, len(ps))
+	var out Problems
+	for _, p := range ps {
+		if !seen[p] {
+			seen[p] = true
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // Failed reports whether any problem is an error.
 func (ps Problems) Failed() bool {
 	return slices.ContainsFunc(ps, func(p Problem) bool { return !p.Warning })

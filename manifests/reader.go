@@ -36,6 +36,10 @@ func (r *reader) errorf(n *yaml.Node, format string, args ...any) {
 	r.errorAt(r.pos(n), format, args...)
 }
 
+func (r *reader) warnf(n *yaml.Node, format string, args ...any) {
+	r.problems = append(r.problems, Problem{File: r.file, Pos: r.pos(n), Warning: true, Message: fmt.Sprintf(format, args...)})
+}
+
 func (r *reader) errorAt(pos Pos, format string, args ...any) {
 	if len(r.problems) > maxProblems {
 		return

@@ -29,6 +29,7 @@ func Compile(m *manifests.Saga, o Options) (*Program, manifests.Problems) {
 	}}
 	c.saga()
 	c.check()
+	c.problems = c.problems.Unique() // handlers of an A | B share their parts
 	if c.problems.Failed() {
 		return nil, c.problems
 	}

@@ -28,7 +28,7 @@ func Lint(files []*manifests.File) manifests.Problems {
 			l.saga(s)
 		}
 	}
-	return l.problems
+	return l.problems.Unique()
 }
 
 type linter struct {
