@@ -112,6 +112,7 @@ func (r *reader) actionKeys(a *Action) keys {
 		"priority": func(n *yaml.Node) { a.High = r.choice(n, "action_effect", "priority") == "high" },
 		"with":     func(n *yaml.Node) { a.With = r.value(n) },
 		"must":     func(n *yaml.Node) { a.Must = r.boolean(n, "must") },
+		"optional": func(n *yaml.Node) { a.Optional = r.boolean(n, "optional") },
 		"due":      func(n *yaml.Node) { r.due(a, n) },
 		"version":  func(n *yaml.Node) { a.Version, a.VersionPos = r.positive(n, "version"), r.pos(n) },
 		"to":       func(n *yaml.Node) { a.To = r.filled(n, "to") },
@@ -145,6 +146,9 @@ func (r *reader) complete(a *Action, d *definition, n *yaml.Node) {
 		a.As = cmp.Or(a.As, "item")
 	case "timer":
 		r.completeTimer(a, n)
+	}
+	if a.Must && a.Optional {
+		r.errorf(get(n, "optional"), "a step is optional, or past the point of no return, not both: leave optional or must out")
 	}
 }
 

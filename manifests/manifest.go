@@ -195,6 +195,7 @@ type Action struct {
 	Event    *Name     // start: the trigger of the child's handler
 	Undo     *Action   // kind effect or command; Short set for undo: name
 	Must     bool      // effect, ask, start
+	Optional bool      // effect, ask, start
 	Due      *Duration // nil if there is none, or it is an expression
 	DueValue *Value    // due: as an expression
 	// Version is the version of the effect that with is written for; 0 if the manifest names none.

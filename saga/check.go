@@ -35,6 +35,7 @@ func (c *compiler) check() {
 			v.check(c, a, n)
 		}
 	})
+	eachStep(c.p.verbs, c.p.m, c.checkOptional)
 	for _, u := range c.uses {
 		c.checkRefs(u, n)
 	}
@@ -344,6 +345,21 @@ func (c *compiler) checkUndo(a *manifests.Action, n names) {
 		c.errorf(a.Name.Pos, "there is no step %q to undo%s", name, didYouMean(name, n.all()))
 	case !n.undoable[name] && !n.undoable[base]:
 		c.warnf(a.Name.Pos, "step %q has no undo: nothing will happen", name)
+	}
+}
+
+// checkOptional warns of a handler that fails the saga in any case, because its step is optional.
+func (c *compiler) checkOptional(a *manifests.Action, id string) {
+	for _, outcome := range []string{"failed", "timeout"} {
+		h := c.p.plain[id+"."+outcome]
+		if !a.Optional || h == nil || h.src.When != nil {
+			continue
+		}
+		eachOf(h.src.Do, func(end *manifests.Action) {
+			if end.Kind == verbFail && end.If == nil {
+				c.warnf(end.Pos, "%s is optional: true, and this fails the saga with it: leave one of them out", id)
+			}
+		})
 	}
 }
 

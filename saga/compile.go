@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -180,6 +181,22 @@ func eachActions(m *manifests.Saga, visit func(*manifests.Action)) {
 			eachOf(h.Newer.Do, visit)
 		}
 	}
+}
+
+// eachStep visits every action that makes a step, with the name of the step in triggers: that of its
+// group, if an each makes it.
+func eachStep(t verbs, m *manifests.Saga, visit func(a *manifests.Action, id string)) {
+	groups := map[*manifests.Action]string{}
+	eachActions(m, func(a *manifests.Action) {
+		if t[a.Kind].each {
+			for _, member := range a.Do {
+				groups[member] = t.groupID(a)
+			}
+		}
+		if t[a.Kind].step {
+			visit(a, cmp.Or(groups[a], stepID(a)))
+		}
+	})
 }
 
 func eachOf(actions []*manifests.Action, visit func(*manifests.Action)) {

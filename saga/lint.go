@@ -43,6 +43,7 @@ func (l *linter) saga(m *manifests.Saga) {
 		l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: m.Pos, Message: "this saga can wait for nothing: " +
 			"once it has begun nothing can reach it, and no handler ends it; end it with done, or give it a deadline"})
 	}
+	eachStep(l.verbs, m, func(a *manifests.Action, id string) { l.notification(m, a, id) })
 	eachActions(m, func(a *manifests.Action) {
 		for ; a != nil; a = a.Undo {
 			if v := l.verbs[a.Kind]; v.lint != nil {
@@ -61,6 +62,28 @@ func (l *linter) effect(m *manifests.Saga, a *manifests.Action) {
 	if e := l.effects[a.Name.Text]; e != nil && a.Version > 0 {
 		l.version(m, a, e)
 	}
+}
+
+// notification warns of a mail whose failure fails the saga.
+func (l *linter) notification(m *manifests.Saga, a *manifests.Action, id string) {
+	e := l.effects[a.Name.Text]
+	if a.Kind != verbEffect || e == nil || e.Provider != "smtp" || a.Optional || a.Must {
+		return
+	}
+	handled := func(outcomes ...string) bool {
+		return slices.ContainsFunc(m.Handlers, func(h *manifests.Handler) bool {
+			return slices.ContainsFunc(outcomes, func(o string) bool { return h.Trigger.Text == id+"."+o })
+		})
+	}
+	grouped := []string{"all"}
+	if id != stepID(a) {
+		grouped = append(grouped, "failed") // a group's takes a time-out, too
+	}
+	if handled(append(grouped, "failed")...) && handled(append(grouped, "timeout")...) {
+		return
+	}
+	l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: a.Pos, Warning: true, Message: fmt.Sprintf(
+		"the saga fails if this mail cannot be sent: write optional: true, or handle %s.failed and %s.timeout", id, id)})
 }
 
 // version warns of a step whose payload the effect does not know or cannot upcast. Both may be

@@ -131,7 +131,7 @@ func (r *run) settleStep(s *edda.Step, o outcome) error {
 	if err := r.afterGroup(settled); err != nil {
 		return err
 	}
-	if !o.ok() { // the seqs that waited for the step end
+	if !o.ok() && !r.optional(settled) { // the seqs that waited for the step end
 		r.removeThreads(func(t edda.Thread) bool { return t.Waits == settled.ID && t.Command == settled.Command })
 	} else if err := r.resumeThreads(settled.ID, settled.Command); err != nil {
 		return err
@@ -180,7 +180,7 @@ func (r *run) answerResult(o outcome) (json.RawMessage, error) {
 // raiseOutcome runs the step's handler. The saga fails if no handler takes care of a failure.
 func (r *run) raiseOutcome(s edda.Step, o outcome) error {
 	handled, err := r.raiseStep(s, o)
-	if err != nil || handled || o.ok() {
+	if err != nil || handled || o.ok() || r.optional(s) {
 		return err
 	}
 	if s.Late {
@@ -191,6 +191,12 @@ func (r *run) raiseOutcome(s edda.Step, o outcome) error {
 		return nil
 	}
 	return r.fail(s.ID + "." + o.word)
+}
+
+// optional reports whether a failure of a step fails nothing.
+func (r *run) optional(s edda.Step) bool {
+	a := r.p.actions[s.Action]
+	return a != nil && a.src.Optional
 }
 
 func (r *run) raiseStep(s edda.Step, o outcome) (bool, error) {

@@ -11,6 +11,7 @@ const (
 	verbEach       = "each"
 	verbTimer      = "timer"
 	verbCompensate = "compensate"
+	verbFail       = "fail"
 )
 
 // verb is a word of the language that makes an action, with all that this package does about it.
@@ -65,7 +66,7 @@ func newVerbs() verbs {
 		verbCompensate: {act: (*run).compensate, draw: (*grapher).drawCompensate},
 		"undo":         {emit: (*run).emitUndo, draw: (*grapher).drawAct, check: (*compiler).checkUndo},
 		"done":         {act: (*run).actDone, draw: (*grapher).drawEnd, ends: true},
-		"fail":         {act: (*run).actFail, draw: (*grapher).drawEnd, ends: true},
+		verbFail:       {act: (*run).actFail, draw: (*grapher).drawEnd, ends: true},
 	}
 }
 
