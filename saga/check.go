@@ -39,6 +39,7 @@ func (c *compiler) check() {
 	for _, u := range c.uses {
 		c.checkRefs(u, n)
 	}
+	c.checkData()
 	for _, u := range c.unmarked {
 		c.checkUnmarked(u, n)
 	}

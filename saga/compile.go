@@ -41,15 +41,17 @@ func Compile(m *manifests.Saga, o Options) (*Program, manifests.Problems) {
 type compiler struct {
 	p        *Program
 	problems manifests.Problems
+	handling *handler   // whose event the expressions under way see
 	uses     []use      // member chains of expressions, checked once all steps are known
 	unmarked []unmarked // expressions in literal texts, likewise
 }
 
 // use is one expression and the names that it refers to.
 type use struct {
-	expr *manifests.Expr
-	prog *expression.Program
-	undo bool // the expression is in the undo of a step
+	expr    *manifests.Expr
+	prog    *expression.Program
+	handler *handler // whose event it sees; nil if that may have any form
+	undo    bool     // the expression is in the undo of a step
 }
 
 func (c *compiler) errorf(pos manifests.Pos, format string, args ...any) {
@@ -106,6 +108,7 @@ func (c *compiler) handler(src *manifests.Handler) {
 		h.park = src.Park.D
 	}
 	h.key = c.expr(src.Key, keyNames)
+	c.handling = h
 	names := c.lets(h)
 	h.when = c.expr(src.When, names)
 	h.set, h.unset = c.assigns(src.Set, names), paths(src.Unset)
@@ -114,6 +117,7 @@ func (c *compiler) handler(src *manifests.Handler) {
 	for _, cs := range src.Cases {
 		h.cases = append(h.cases, b.branch(&cs.Block, cs.When, names))
 	}
+	c.handling = nil
 	if src.Newer != nil {
 		h.newer = b.branch(src.Newer, nil, names)
 	}
@@ -236,7 +240,7 @@ func (c *compiler) expr(e *manifests.Expr, names []string) *expression.Program {
 		c.errorf(e.At(err.Line, err.Column), "%s", err.Message)
 	}
 	if p != nil {
-		c.uses = append(c.uses, use{expr: e, prog: p})
+		c.uses = append(c.uses, use{expr: e, prog: p, handler: c.handling})
 	}
 	return p
 }
