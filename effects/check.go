@@ -55,7 +55,7 @@ func (c *compiler) checkProvider(v *manifests.Value) string {
 		found = f.Name
 	}
 	if found == "" {
-		c.errorf(v.Pos, "check says nowhere how to ask: give it http, grpc or sql")
+		c.errorf(v.Pos, "check says nowhere how to ask: give it http, grpc, sql or nats")
 	}
 	return found
 }

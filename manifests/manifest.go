@@ -226,7 +226,7 @@ type Effect struct {
 	Hash     string
 	Name     Name
 	Version  int
-	Provider string // http, grpc, smtp, sql or job
+	Provider string // http, grpc, smtp, sql, job or nats
 	Config   *Value // the provider's map
 	OK       *Expr
 	Fail     *Expr

@@ -179,7 +179,7 @@ func TestGrammar(t *testing.T) {
 		got        []string
 	}{
 		{"words", "effect command event message ask start seq each set unset timer cancel compensate undo done fail", g.words},
-		{"providers", "http grpc smtp sql job", g.providers},
+		{"providers", "http grpc smtp sql job nats", g.providers},
 		{"inputs", "event signal ok failed timeout answer advance operator", g.inputs},
 		{"outputs", "effect command event message ask start timer cancel fired expired revoke parked unparked held late duplicate dead incident refused guarded ignored dropped end", g.outputs},
 	} {

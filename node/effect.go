@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
 	"edda"
@@ -13,11 +14,13 @@ import (
 	"edda/effects/dial"
 	"edda/effects/grpceffect"
 	"edda/effects/httpeffect"
+	"edda/effects/natseffect"
 	"edda/effects/smtpeffect"
 	"edda/effects/sqleffect"
 	"edda/hero/jobeffect"
 	"edda/internal/backoff"
 	"edda/server"
+	"edda/stream/kv"
 )
 
 // callsMayEnd is how long calls in flight may take at a stop. It is shorter than the limit
@@ -27,22 +30,29 @@ const callsMayEnd = 5 * time.Second
 // provider is a way to call effects: its checks of a manifest, and its constructor.
 type provider struct {
 	kind effects.ProviderKind
-	make func(p *process, g *dial.Guard) effects.Provider
+	make func(p *process, l *pipeline, g *dial.Guard) effects.Provider
 }
 
 // providers lists the ways to call, by their words in a manifest. manifests/schema.json has the
 // same words. Package effects says how to add one.
 func providers() map[string]provider {
 	return map[string]provider{
-		"http": {httpeffect.Kind(), func(p *process, g *dial.Guard) effects.Provider {
+		"http": {httpeffect.Kind(), func(p *process, _ *pipeline, g *dial.Guard) effects.Provider {
 			return httpeffect.New(httpeffect.Options{Guard: g, Tracer: p.tracing.provider(), Standard: p.settings.Effects.StandardHTTP})
 		}},
-		"grpc": {grpceffect.Kind(), func(p *process, g *dial.Guard) effects.Provider {
+		"grpc": {grpceffect.Kind(), func(p *process, _ *pipeline, g *dial.Guard) effects.Provider {
 			return grpceffect.New(grpceffect.Options{Guard: g, TracerProvider: p.tracing.provider()})
 		}},
-		"smtp": {smtpeffect.Kind(), func(_ *process, g *dial.Guard) effects.Provider { return smtpeffect.New(smtpeffect.Options{Guard: g}) }},
-		"sql":  {sqleffect.Kind(), func(_ *process, g *dial.Guard) effects.Provider { return sqleffect.New(sqleffect.Options{Guard: g}) }},
-		"job":  {jobeffect.Kind(), func(p *process, _ *dial.Guard) effects.Provider { return jobeffect.New(p.redis) }},
+		"smtp": {smtpeffect.Kind(), func(_ *process, _ *pipeline, g *dial.Guard) effects.Provider {
+			return smtpeffect.New(smtpeffect.Options{Guard: g})
+		}},
+		"sql": {sqleffect.Kind(), func(_ *process, _ *pipeline, g *dial.Guard) effects.Provider {
+			return sqleffect.New(sqleffect.Options{Guard: g})
+		}},
+		"job": {jobeffect.Kind(), func(p *process, _ *pipeline, _ *dial.Guard) effects.Provider { return jobeffect.New(p.redis) }},
+		"nats": {natseffect.Kind(), func(p *process, l *pipeline, _ *dial.Guard) effects.Provider {
+			return natseffect.New(natseffect.Options{Connect: l.connectEffects(p.log.Named("effects.nats"))})
+		}},
 	}
 }
 
@@ -86,7 +96,7 @@ func (p *process) buildEffects(ctx context.Context, l *pipeline) error {
 	}
 	l.providers = map[string]effects.Provider{}
 	for word, made := range providers() {
-		l.providers[word] = made.make(p, guard)
+		l.providers[word] = made.make(p, l, guard)
 	}
 	l.commands.now.Store(p.commands(l, p.settings.Tenants))
 	o := effects.Options{
@@ -105,6 +115,17 @@ func (p *process) buildEffects(ctx context.Context, l *pipeline) error {
 		l.handoff.Connect(l.worker, l.engine, l.source.CaughtUp())
 	}
 	return nil
+}
+
+// connectEffects returns a function that opens the connection of effects over NATS. It is another one
+// than the pipeline's, whose client keeps messages for a reconnect.
+func (l *pipeline) connectEffects(log *zap.Logger) func() (*nats.Conn, error) {
+	c := l.nats
+	c.Name, c.Unbuffered, c.Log = "edda effects", true, log
+	return func() (*nats.Conn, error) {
+		conn, _, err := kv.Connect(c)
+		return conn, err
+	}
 }
 
 // recoverEffects has the worker claim the commands that a killed process may have called,

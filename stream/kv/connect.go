@@ -41,6 +41,9 @@ type Connection struct {
 	Context string
 	// Name is the connection's name on the server; "edda" when empty.
 	Name string
+	// Unbuffered makes a publish fail while the connection is down. Otherwise the client keeps the
+	// message and sends it after the reconnect.
+	Unbuffered bool
 	// Server connects to a server in this process instead of a URL.
 	Server nats.InProcessConnProvider
 	Log    *zap.Logger
@@ -108,6 +111,9 @@ func (c Connection) options() ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name(cmp.Or(c.Name, "edda")),
 		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
+	}
+	if c.Unbuffered {
+		opts = append(opts, nats.ReconnectBufSize(-1))
 	}
 	if c.Server != nil {
 		return append(append(opts, nats.InProcessServer(c.Server)), c.reports()...), nil
