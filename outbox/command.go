@@ -1,7 +1,9 @@
 package outbox
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -23,6 +25,10 @@ type commandMetadata struct {
 	Correlation string `json:"correlation_id"`
 	Trace       string `json:"trace_id"`
 	Causation   string `json:"causation_id"`
+	// Saga and Key are the instance, and Step is the action's id: what a rejection names.
+	Saga string `json:"saga"`
+	Key  string `json:"key"`
+	Step string `json:"step,omitempty"`
 }
 
 // AggregateType is the Type of a command's "Type.Name".
@@ -31,35 +37,46 @@ func AggregateType(w edda.Work) string {
 	return kind
 }
 
-// CommandBody encodes an aggregate command, for the gateway and for a stream alike. Its
-// payload_json is {command: Name, …with}. A with that is no object stands under "value".
+// CommandBody encodes an aggregate command for the gateway.
 func CommandBody(w edda.Work) ([]byte, error) {
-	payload, err := commandPayload(w)
-	if err != nil {
-		return nil, fmt.Errorf("command %s: %w", w.ID, err)
-	}
-	return jsonvalue.Encode(commandBody{
-		Tenant: w.From.Tenant, ID: w.ID, AggregateID: w.To, AggregateType: AggregateType(w), Payload: string(payload),
-		Metadata: commandMetadata{w.Correlation, w.Trace, w.Causation},
-	})
-}
-
-func commandPayload(w edda.Work) (json.RawMessage, error) {
-	with, err := jsonvalue.Decode(w.Payload)
+	payload, err := CommandPayload(&w)
 	if err != nil {
 		return nil, err
 	}
-	fields, isObject := with.(map[string]any)
-	if !isObject {
-		fields = map[string]any{}
-		if with != nil {
-			fields["value"] = with
-		}
+	return jsonvalue.Encode(commandBody{
+		Tenant: w.From.Tenant, ID: w.ID, AggregateID: w.To, AggregateType: AggregateType(w), Payload: string(payload),
+		Metadata: commandMetadata{w.Correlation, w.Trace, w.Causation, w.From.Saga, w.From.Correlation, w.Step},
+	})
+}
+
+// CommandPayload encodes the payload_json of an aggregate command, for the gateway and for the stream:
+// {command: Name, …with}, with sorted names. A with that is no object is the field value, and null
+// is none.
+func CommandPayload(w *edda.Work) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	with := bytes.TrimSpace(w.Payload)
+	var err error
+	switch {
+	case len(with) > 0 && with[0] == '{':
+		err = jsonvalue.Unmarshal(with, &fields)
+	case len(with) > 0 && !json.Valid(with):
+		err = errors.New("its with is no JSON")
+	case len(with) > 0 && string(with) != "null":
+		fields = map[string]json.RawMessage{"value": with}
 	}
-	if _, name, found := strings.Cut(w.Name, "."); found {
-		fields["command"] = name // overwrites a field of that name, because it chooses what the service does
-	} else {
-		fields["command"] = w.Name
+	if err != nil {
+		return nil, fmt.Errorf("command %.80q: %w", w.Name, err)
 	}
-	return jsonvalue.Encode(fields)
+	if fields == nil {
+		fields = map[string]json.RawMessage{}
+	}
+	_, name, found := strings.Cut(w.Name, ".")
+	if !found {
+		name = w.Name
+	}
+	// This overwrites a field of that name, because it chooses what the service does.
+	if fields["command"], err = jsonvalue.AppendText(nil, name); err != nil {
+		return nil, err
+	}
+	return jsonvalue.Marshal(&fields)
 }

@@ -83,7 +83,7 @@ func TestGatewayRequest(t *testing.T) {
 	}
 	want := `{"tenant_id":"acme","command_id":"w1","aggregate_id":"P1","aggregate_type":"Payment",` +
 		`"payload_json":"{\"amount\":9007199254740993,\"command\":\"Request\"}",` +
-		`"metadata":{"correlation_id":"O1","trace_id":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","causation_id":"e1"}}`
+		`"metadata":{"correlation_id":"O1","trace_id":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","causation_id":"e1","saga":"order","key":"O1"}}`
 	if diff := cmp.Diff(want, string(h.body)); diff != "" {
 		t.Error(diff)
 	}
@@ -110,11 +110,22 @@ func TestGatewayRequest(t *testing.T) {
 func TestCommandPayload(t *testing.T) {
 	for payload, want := range map[string]string{
 		``: `{"command":"Request"}`, `null`: `{"command":"Request"}`, `{"a":1}`: `{"a":1,"command":"Request"}`, `[1]`: `{"command":"Request","value":[1]}`,
+		` 7 `: `{"command":"Request","value":7}`, `"a"`: `{"command":"Request","value":"a"}`, `{}`: `{"command":"Request"}`, `{"command":"Steal","value":1}`: `{"command":"Request","value":1}`,
 	} {
 		w := request()
 		w.Payload = json.RawMessage(payload)
-		if got, err := commandPayload(w); string(got) != want || err != nil {
+		if got, err := CommandPayload(&w); string(got) != want || err != nil {
 			t.Errorf("%s became %s %v, want %s", payload, got, err, want)
+		}
+	}
+}
+
+func TestAWithThatIsNoJSONIsNoCommand(t *testing.T) {
+	for _, payload := range []string{`[`, `{"a"}`, `nul`} {
+		w := request()
+		w.Payload = json.RawMessage(payload)
+		if got, err := CommandPayload(&w); err == nil {
+			t.Errorf("%s became %s", payload, got)
 		}
 	}
 }

@@ -166,39 +166,27 @@ type aggregateCommand struct {
 }
 
 func (c Codec) workCommand(d *Draft, w *edda.Work) error {
-	aggregate, name, found := strings.Cut(w.Name, ".")
+	aggregate, _, found := strings.Cut(w.Name, ".")
 	if !found {
 		return reject("name", fmt.Errorf("command %.80q is not of the form Type.Name", w.Name))
 	}
-	inner, err := commandPayload(name, w.Payload)
+	inner, err := outbox.CommandPayload(w)
 	if err != nil {
 		return reject("payload", err)
 	}
 	s := Subject{Tenant: w.From.Tenant, Family: FamilyCommand, Name: aggregate, ID: w.To}
 	d.command = aggregateCommand{
 		TenantID: w.From.Tenant, CommandID: w.ID, AggregateID: w.To, AggregateType: aggregate,
-		PayloadJSON: string(inner), Metadata: workMetadata(w),
+		PayloadJSON: string(inner), Metadata: commandMetadata(w),
 	}
 	return c.message(d, s, w.ID, w.Trace, &d.command)
 }
 
-// commandPayload returns {command: name, …with} with sorted keys.
-func commandPayload(name string, with json.RawMessage) ([]byte, error) {
-	var body map[string]json.RawMessage
-	if len(with) > 0 {
-		if err := jsonvalue.Unmarshal(with, &body); err != nil {
-			return nil, fmt.Errorf("with of command %.80q is not an object: %w", name, err)
-		}
-	}
-	if body == nil { // with is null or empty
-		body = map[string]json.RawMessage{}
-	}
-	quoted, err := jsonvalue.AppendText(nil, name)
-	if err != nil {
-		return nil, err
-	}
-	body["command"] = quoted
-	return encode(&body)
+// commandMetadata returns the metadata of an aggregate command. A rejection repeats it.
+func commandMetadata(w *edda.Work) metadata {
+	md := workMetadata(w)
+	md.Saga, md.Key, md.Step = text(w.From.Saga), text(w.From.Correlation), text(w.Step)
+	return md
 }
 
 // factVersion is the version of every fact, because manifests do not number them.

@@ -283,7 +283,7 @@ func TestTheNATSPageShowsMessagesAsTheyAreWritten(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	from := edda.Key{Tenant: "default", Saga: "order", Correlation: "O1"}
 	written := []edda.Work{
-		{ID: id + "1", Kind: edda.WorkCommand, From: from, Name: "Payment.Request", To: "O1", Correlation: "O1", Causation: "order-O1-placed",
+		{ID: id + "1", Kind: edda.WorkCommand, From: from, Name: "Payment.Request", To: "O1", Step: "pay", Correlation: "O1", Causation: "order-O1-placed",
 			Payload: json.RawMessage(`{"amount":20,"customer":"C1"}`), Time: begin},
 		{ID: id + "2", Kind: edda.WorkEffect, From: from, Name: "reserve_stock", Step: "reserve_stock", Attempt: 1, IdempotencyKey: id + "2",
 			Payload: json.RawMessage(`{"items":[{"price":10,"qty":2,"sku":"a"}],"order":"O1"}`), Time: begin, NotAfter: begin.Add(24 * time.Hour),

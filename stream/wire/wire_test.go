@@ -54,7 +54,7 @@ func works() map[string]edda.Work {
 			w.Kind, w.Name, w.CommandID, w.Step = edda.WorkRevoke, "charge", "c-9", "charge"
 		}),
 		"command": with(func(w *edda.Work) {
-			w.Kind, w.Name, w.To = edda.WorkCommand, "Payment.Request", "P.1"
+			w.Kind, w.Name, w.To, w.Step = edda.WorkCommand, "Payment.Request", "P.1", "pay"
 			w.Payload = json.RawMessage(`{"zone":"b","amount":25}`)
 		}),
 		"fact": with(func(w *edda.Work) {
@@ -228,7 +228,7 @@ func TestWorkThatCannotBeEncodedIsRejected(t *testing.T) {
 	tests := map[string]edda.Work{
 		"kind":      {Kind: edda.WorkMessage},
 		"name":      {Kind: edda.WorkCommand, Name: "NoDot"},
-		"payload":   {Kind: edda.WorkCommand, Name: "A.B", Payload: json.RawMessage(`[1]`)},
+		"payload":   {Kind: edda.WorkCommand, Name: "A.B", Payload: json.RawMessage(`[1`)},
 		"subject":   {Kind: edda.WorkFact, From: edda.Key{Tenant: strings.Repeat("t", 300)}},
 		"too-large": {Kind: edda.WorkFact, Payload: json.RawMessage(`"` + strings.Repeat("x", 2000) + `"`)},
 	}
@@ -236,6 +236,30 @@ func TestWorkThatCannotBeEncodedIsRejected(t *testing.T) {
 		_, err := Codec{MaxPayload: 1000}.Work(w)
 		if r, ok := errors.AsType[*outbox.Rejection](err); !ok || r.Code != code {
 			t.Errorf("got %v, want a rejection %s", err, code)
+		}
+	}
+}
+
+// TestAStreamHasTheCommandThatAGatewayHas: the two differ only in fields that one of them leaves out
+// when they are empty.
+func TestAStreamHasTheCommandThatAGatewayHas(t *testing.T) {
+	for _, payload := range []string{``, `null`, `{"b":1,"a":9007199254740993}`, `[1]`, `7`, `"x"`} {
+		w := edda.Work{ID: "w-1", Kind: edda.WorkCommand, From: parent, Name: "Payment.Request", To: "P1", Step: "pay",
+			Payload: json.RawMessage(payload), Correlation: "c", Causation: "e", Trace: "t"}
+		m, err := Codec{}.Work(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := outbox.CommandBody(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stream, gateway map[string]any
+		if err := errors.Join(json.Unmarshal(m.Data, &stream), json.Unmarshal(body, &gateway)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(gateway, stream); diff != "" {
+			t.Errorf("%s: (-gateway +stream)%s", payload, diff)
 		}
 	}
 }
