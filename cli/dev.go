@@ -35,13 +35,17 @@ the store, and the sagas and effects of the named files or folders (default: the
 working directory). Data is kept in --data across restarts. A saved file is loaded
 at once; if it has errors, these are shown and the old manifests stay in force.
 
+With --mock no effect calls out, and none needs a secret: each is answered with the
+result that the tests of the manifests give it. Every answer is printed, and the
+command that brings a waiting instance on. See edda mock.
+
 With --hero it also coordinates and runs flows of jobs: over the Redis of --redis,
 else over an embedded one that is kept in --data, and over a stand-in for Mycelium
 unless --mycelium-port names a real one.
 
 EDDA_EFFECTS_HANDOFF=false sends effect commands to their worker through the stream,
 as between processes.`,
-		Example: "  edda dev\n  edda dev order.yaml\n  edda dev --hero\n  edda dev sagas/ effects/ --addr 127.0.0.1:8701 --nats-addr 127.0.0.1:4223",
+		Example: "  edda dev\n  edda dev order.yaml\n  edda dev --mock order.yaml effects.yaml\n  edda dev --hero\n  edda dev sagas/ effects/ --addr 127.0.0.1:8701 --nats-addr 127.0.0.1:4223",
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			s.Manifests = paths
 			if len(paths) == 0 && !hero {
@@ -68,6 +72,7 @@ as between processes.`,
 	f := c.Flags()
 	f.BoolVar(&hero, "hero", false, "coordinate and run flows of jobs, too")
 	registerHero(f, &s.Config)
+	f.BoolVar(&s.Mock, "mock", false, "call nobody: effects are answered from the manifests' tests; edda mock says otherwise")
 	f.StringVar(&s.Data, "data", ".edda", "folder of all data; remove it to begin anew")
 	f.StringVar(&s.Addr, "addr", node.DefaultAddr, "address of the HTTP server (EDDA_ADDR)")
 	f.StringVar(&s.NATSAddr, "nats-addr", defaultNATS, "address of the embedded NATS")
@@ -189,6 +194,9 @@ func (t *terminal) welcome(s node.Settings, r node.Running) {
 	fmt.Fprintf(t.out, "Edda is running.\n\n")
 	sagas, effects := r.Names()
 	fmt.Fprintf(t.out, "  sagas    %s\n  effects  %s\n", list(sagas), list(effects))
+	if s.Mock {
+		fmt.Fprintln(t.out, "           MOCKED: no effect calls out; each is answered from the tests (edda mock list)")
+	}
 	fmt.Fprintf(t.out, "  api      http://%s (documentation at /docs)\n", r.Addr())
 	fmt.Fprintf(t.out, "  nats     %s\n", r.NATS())
 	fmt.Fprintf(t.out, "  data     %s (kept; remove it to begin anew)\n", data)
@@ -207,16 +215,10 @@ func (t *terminal) welcome(s node.Settings, r node.Running) {
 
 // suggestions lists commands to copy, for the first saga with a test that has an event.
 func suggestions(s node.Settings, r node.Running) []string {
-	to, at := "", ""
-	if s.NATSAddr != defaultNATS {
-		to = " --nats " + r.NATS()
-	}
-	if r.Addr() != node.DefaultAddr {
-		at = " --addr " + r.Addr()
-	}
+	to, at := elsewhere(s, r)
 	if ev, ok := r.Sample(); ok {
 		return []string{
-			fmt.Sprintf("edda send %s --id %s --data '%s'%s", ev.Name(), quote(ev.AggregateID), ev.Payload, to),
+			sendLine(ev) + to,
 			"edda instance list" + at,
 			fmt.Sprintf("edda instance describe %s %s%s", ev.Key.Saga, quote(ev.Key.Correlation), at),
 		}
@@ -225,6 +227,18 @@ func suggestions(s node.Settings, r node.Running) []string {
 		return heroSuggestions(*h)
 	}
 	return []string{"edda instance list" + at}
+}
+
+// elsewhere returns the flags that name the NATS and the API of a process, where they are not
+// at their default addresses.
+func elsewhere(s node.Settings, r node.Running) (nats, api string) {
+	if s.NATSAddr != defaultNATS {
+		nats = " --nats " + r.NATS()
+	}
+	if r.Addr() != node.DefaultAddr {
+		api = " --addr " + r.Addr()
+	}
+	return nats, api
 }
 
 // quote quotes a text as one word for a shell.

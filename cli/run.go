@@ -73,7 +73,7 @@ func (t *terminal) serve(ctx context.Context, s node.Settings, ready func(node.R
 	attached := isTerminal(t.in)
 	s.Env, s.Build = t.getenv, t.build()
 	return node.Run(ctx, s, node.Hooks{
-		Log: log, Ready: ready,
+		Log: log, Ready: ready, Hint: func(r node.Running, h node.Hint) { t.hint(s, r, h) },
 		Problems: func(ps manifests.Problems) { t.printProblems(ps, t.err) },
 		Detached: func() bool { return attached && !isTerminal(t.in) },
 	})

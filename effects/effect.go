@@ -169,5 +169,5 @@ func (c *compiler) retry() retry {
 // request evaluates a provider's map for a command.
 func (e *Effect) request(c *Command, config *value, vars map[string]any) (Call, error) {
 	evaluated, err := config.object(vars)
-	return Call{Effect: e.Name(), ID: c.ID, Key: cmp.Or(c.IdempotencyKey, c.ID), Tenant: c.Tenant, Trace: c.Trace, Bare: !e.names["headers"], Folder: filepath.Dir(e.manifest.File.Name), Config: evaluated}, err
+	return Call{Effect: e.Name(), ID: c.ID, Key: cmp.Or(c.IdempotencyKey, c.ID), Tenant: c.Tenant, Trace: c.Trace, Bare: !e.names["headers"], Folder: filepath.Dir(e.manifest.File.Name), Config: evaluated, Command: c}, err
 }

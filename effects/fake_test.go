@@ -193,6 +193,7 @@ func status(code int) Response {
 func (b *bank) Call(ctx context.Context, c Call) (Response, error) {
 	c.Config = maps.Clone(c.Config) // the map is the worker's again once the call is over
 	b.mu.Lock()
+	c.Command = nil // a provider keeps no command
 	b.calls, b.at = append(b.calls, c), append(b.at, time.Now())
 	b.now++
 	b.most = max(b.most, b.now)

@@ -37,6 +37,8 @@ type Call struct {
 	// Config is the evaluated map of the manifest, in canonical values. All calls of a command
 	// share it, and nobody may change it.
 	Config map[string]any
+	// Command is the command of the call. Nobody may change it.
+	Command *Command
 }
 
 // Response is an answer. Expressions see its status, headers and body.

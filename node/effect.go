@@ -14,6 +14,7 @@ import (
 	"edda/effects/dial"
 	"edda/effects/grpceffect"
 	"edda/effects/httpeffect"
+	"edda/effects/mockeffect"
 	"edda/effects/natseffect"
 	"edda/effects/smtpeffect"
 	"edda/effects/sqleffect"
@@ -71,7 +72,7 @@ func (l *loaded) compileEffects() {
 		e, problems := effects.Compile(m, kinds)
 		l.problems = append(l.problems, problems...)
 		if e != nil {
-			l.effects = append(l.effects, e)
+			l.effects, l.compiled = append(l.effects, e), append(l.compiled, m)
 		}
 	}
 	l.problems = append(l.problems, effects.CheckBreakers(l.effects)...)
@@ -97,6 +98,9 @@ func (p *process) buildEffects(ctx context.Context, l *pipeline) error {
 	l.providers = map[string]effects.Provider{}
 	for word, made := range providers() {
 		l.providers[word] = made.make(p, l, guard)
+	}
+	if p.mock != nil {
+		l.providers = map[string]effects.Provider{mockeffect.Word: p.mock} // nothing calls out
 	}
 	l.commands.now.Store(p.commands(l, p.settings.Tenants))
 	o := effects.Options{

@@ -18,6 +18,7 @@ type loaded struct {
 	problems manifests.Problems
 	programs []*saga.Program
 	effects  []*effects.Effect
+	compiled []*manifests.Effect // those of effects
 }
 
 // load reads and compiles all manifests at the paths. The error is about reading. The
@@ -133,6 +134,9 @@ func startable(s Settings, paths []string) (loaded, error) {
 	l, err := load(paths)
 	if err != nil {
 		return l, err
+	}
+	if s.Mock {
+		l.mockEffects()
 	}
 	if !s.usesRedis() {
 		l.problems = append(l.problems, l.needsRedis(false)...)

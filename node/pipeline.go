@@ -243,7 +243,7 @@ func (p *process) buildSagas(ctx context.Context, l *pipeline) error {
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
 		Destinations: destinations(routes), MaxOutbox: p.settings.Outbox.Max, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
-		Observe: p.Quarantine.Observe, CatchUp: p.catchingUp(l), UnheardLevel: p.unheardLevel(),
+		Observe: p.observe(), CatchUp: p.catchingUp(l), UnheardLevel: p.unheardLevel(),
 	})
 	l.replayer = p.replays(l)
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
@@ -253,6 +253,17 @@ func (p *process) buildSagas(ctx context.Context, l *pipeline) error {
 		l.relay.Republish()
 	})
 	return nil
+}
+
+// observe returns what gets every durable transition.
+func (p *process) observe() func([]edda.Transition) {
+	if p.guide == nil {
+		return p.Quarantine.Observe
+	}
+	return func(ts []edda.Transition) {
+		p.Quarantine.Observe(ts)
+		p.guide.observe(ts)
+	}
 }
 
 // unheardLevel is higher in development: in production sagas may hear few of many types.

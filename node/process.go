@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda/effects"
+	"edda/effects/mockeffect"
 	"edda/hero/redisdb"
 	"edda/internal/lifecycle"
 	"edda/node/operator"
@@ -40,7 +41,9 @@ type Settings struct {
 	SyncStreams bool
 	// StandIn starts a stand-in for Mycelium in this process.
 	StandIn bool
-	Env     func(name string) string
+	// Mock answers effects from the manifests' tests, and shows hints. It needs Dev.
+	Mock bool
+	Env  func(name string) string
 	// Reread reads the configuration again for a reload; nil without a configuration.
 	Reread func() (Config, error)
 	Build  server.Build // of this program
@@ -84,7 +87,10 @@ type process struct {
 	embeddedRedis *embeddedRedis
 	hero          heroSide
 	maintenance   *operator.Maintenance
-	texts         *versions.Texts
+	// mock and guide are nil without [Settings.Mock].
+	mock  *mockeffect.Provider
+	guide *guide
+	texts *versions.Texts
 	// pipeline is nil until JetStream is reached.
 	pipeline atomic.Pointer[pipeline]
 	joined   chan struct{}         // closed when pipeline is set
@@ -113,6 +119,7 @@ func newProcess(s Settings, l loaded, log *zap.Logger) (*process, error) {
 	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), run: ulid.Make().String(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.serve(s.Tenants)
+	p.openMock(l)
 	p.strays = &stream.Strays{Log: log.Named("stream")}
 	p.resumed, p.remade, p.republished = resumedCounter(), remadeCounter(), republishedCounter()
 	p.metrics.MustRegister(strayCounter(p.strays), p.resumed, p.remade, p.republished)
@@ -146,7 +153,7 @@ func (p *process) listen() error {
 		Tokens:   p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: p.settings.Build, Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled, MaxPayload: p.settings.Streams.MaxPayload,
-		Process: p, DeadLetters: p, Inbox: p, Maintenance: p, Replays: p.replaysServed(),
+		Process: p, DeadLetters: p, Inbox: p, Maintenance: p, Replays: p.replaysServed(), Mocks: p.mocksServed(),
 	})
 	if err != nil {
 		return &ConfigError{p.settings.callersVariable(err)}
@@ -194,6 +201,9 @@ func (p *process) parts(l loaded) []lifecycle.Component {
 	if p.settings.streams() {
 		parts = append(parts, lifecycle.Component{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join},
 			lifecycle.Component{Name: "streams", Stage: lifecycle.Connections, Run: p.watchStreams})
+	}
+	if p.guide != nil {
+		parts = append(parts, lifecycle.Component{Name: "guide", Stage: lifecycle.Connections, Run: p.guide.run})
 	}
 	parts = append(parts, p.heroParts()...)
 	if p.settings.sagas() {

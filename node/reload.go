@@ -131,6 +131,9 @@ func (p *process) swap(ctx context.Context, pipe *pipeline, c Config, l loaded) 
 	if err := p.swapEffects(pipe, l.effects); err != nil {
 		return l.problems, err
 	}
+	if p.mock != nil {
+		p.mock.Learn(l.sagas(), l.effectManifests())
+	}
 	p.settings.Manifests = c.Manifests
 	if set == nil {
 		return l.problems, nil

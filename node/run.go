@@ -28,6 +28,9 @@ type Hooks struct {
 	Detached func() bool
 	// Ready may be nil. It is called when all parts have started, after every start.
 	Ready func(Running)
+	// Hint shows a hint of a process with [Settings.Mock]; nil otherwise. It is never called
+	// concurrently.
+	Hint func(Running, Hint)
 }
 
 // Run runs a process until ctx ends. If the NATS server loses a suffix of a stream that was
@@ -69,6 +72,9 @@ func runOnce(ctx context.Context, s Settings, h Hooks) error {
 		if h.Ready != nil {
 			h.Ready(Running{p, l})
 		}
+	}
+	if p.guide != nil {
+		p.guide.show = func(hint Hint) { h.Hint(Running{p, l}, hint) }
 	}
 	hearing, stop := context.WithCancel(ctx)
 	deaf := make(chan struct{})

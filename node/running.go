@@ -1,17 +1,15 @@
 package node
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/effects/mockeffect"
 	"edda/hero/mycelium/standin"
-	"edda/internal/jsonvalue"
 	"edda/manifests"
 	"edda/saga"
 	"edda/server"
@@ -85,7 +83,7 @@ func (r Running) Hero() *HeroRunning {
 }
 
 // Sample returns the first event in the tests of the sagas that starts an instance, with the
-// key of that instance.
+// key of that instance. Correlation is empty unless the key depends on it.
 func (r Running) Sample() (edda.Event, bool) {
 	r.p.reloading.Lock()
 	set := r.p.set
@@ -100,16 +98,19 @@ func (r Running) Sample() (edda.Event, bool) {
 
 // sample returns the first starting event of a saga's tests, and its key.
 func sample(set *saga.Set, m *manifests.Saga) (edda.Event, bool) {
-	for _, test := range m.Tests {
+	for _, test := range mockeffect.Preferred(m) {
 		i := slices.IndexFunc(test.Steps, func(s *manifests.TestStep) bool { return s.Input == "event" && starts(m, s.Name) })
 		if i < 0 {
 			continue
 		}
 		ev := sampleEvent(m, test.Steps[i])
-		for _, target := range set.Route(ev) {
-			if target.Dead == nil && target.Key.Saga == m.Name.Text && !strings.ContainsAny(string(ev.Payload), "'") {
-				ev.Key = target.Key
-				return ev, true
+		for _, correlation := range []string{test.Steps[i].Correlation, ev.Correlation} {
+			ev.Correlation = correlation
+			for _, target := range set.Route(ev) {
+				if target.Dead == nil && target.Key.Saga == m.Name.Text {
+					ev.Key = target.Key
+					return ev, true
+				}
 			}
 		}
 	}
@@ -121,17 +122,4 @@ func starts(m *manifests.Saga, event string) bool {
 	return slices.ContainsFunc(m.Handlers, func(h *manifests.Handler) bool {
 		return h.Start && (h.Trigger.Text == event || strings.HasSuffix(h.Trigger.Text, "."+event))
 	})
-}
-
-func sampleEvent(m *manifests.Saga, s *manifests.TestStep) edda.Event {
-	payload, err := jsonvalue.Encode(s.Data)
-	if err != nil {
-		payload = json.RawMessage("null")
-	}
-	ev := edda.NamedEvent(s.Name)
-	id := cmp.Or(s.AggregateID, strings.ToUpper(m.Name.Text[:1])+"1")
-	ev.AggregateType = cmp.Or(s.AggregateType, ev.AggregateType, strings.ToUpper(m.Name.Text[:1])+m.Name.Text[1:])
-	ev.ID, ev.Tenant, ev.AggregateID, ev.Version = "sample", DevTenant, id, cmp.Or(s.Version, ev.Version, 1)
-	ev.Payload, ev.Correlation = payload, cmp.Or(s.Correlation, id)
-	return ev
 }

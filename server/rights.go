@@ -64,6 +64,8 @@ func rights() map[string]right {
 		"POST /admin/doctor":  governs,
 		"POST /admin/compact": governs,
 
+		"GET /admin/mock": shared, "POST /admin/mock/{effect}": governs,
+
 		"POST /v1/backup":                     {role: access.Admin},
 		"GET /v1/instances":                   reads,
 		"GET " + instance:                     reads,

@@ -67,7 +67,7 @@ func bearer(name string) string { return "Authorization: Bearer " + name }
 func routesOf(t *testing.T) []string {
 	t.Helper()
 	f := newFakes()
-	s, err := New(Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Metrics: prometheus.NewRegistry()})
+	s, err := New(Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Mocks: f, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func concrete(route string) (method, path string) {
 		method, path = "GET", "/nothing"
 	}
 	return method, strings.NewReplacer("{saga}", "order", "{key}", "O1", "{id}", "D1", "{name}", "go",
-		"{ask}", "ok", "{step}", "ship", "{schema}", "Info.json").Replace(path)
+		"{ask}", "ok", "{step}", "ship", "{schema}", "Info.json", "{effect}", "ship").Replace(path)
 }
 
 // bodyOf is what a route takes.
@@ -147,6 +147,9 @@ func bodyOf(route string) string {
 	}
 	if strings.HasSuffix(route, "/admin/replay") {
 		return `{"saga":"order"}`
+	}
+	if strings.HasSuffix(route, "/admin/mock/{effect}") {
+		return `{"answer":"ok"}`
 	}
 	return ""
 }

@@ -89,6 +89,8 @@ type Options struct {
 	Maintenance Maintenance
 	// Replays is nil if the process runs no sagas.
 	Replays Replays
+	// Mocks is nil if effects call the real services.
+	Mocks Mocks
 }
 
 // Build is the version of the program.
@@ -125,6 +127,7 @@ func New(o Options) (*Server, error) {
 	s.events()
 	s.replays()
 	s.maintenance()
+	s.mocks()
 	if err := s.docs(); err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ import (
 
 // fakes stand for the process and its store.
 type fakes struct {
+	mocked []MockAnswer
 	mu      sync.Mutex // guards all below
 	status  ProcessStatus
 	drain   Drain
@@ -172,6 +173,16 @@ func (f *fakes) Send(ctx context.Context, ev edda.Event) (engine.EventResult, er
 	}
 	return engine.EventResult{Fate: edda.FateHandled, Status: edda.StatusDone}, nil
 }
+func (f *fakes) Mocks() []Mock { return []Mock{{Effect: "ship", MockAnswer: MockAnswer{Answer: "ok"}}} }
+
+func (f *fakes) SetMock(effect string, a MockAnswer) error {
+	if effect != "ship" {
+		return errors.New("there is no effect " + effect)
+	}
+	f.mocked = append(f.mocked, a)
+	return nil
+}
+
 func (f *fakes) Publish(_ context.Context, ev edda.Event) (Stored, error) {
 	f.sent = append(f.sent, ev)
 	return Stored{Stream: "AGGREGATE_EVENTS", Subject: "tenant.default.aggregate.Order.O1", Seq: 12}, f.err
@@ -195,7 +206,7 @@ func newFakes(keys ...edda.Key) *fakes {
 
 func start(t *testing.T, f *fakes, change ...func(*Options)) *httptest.Server {
 	t.Helper()
-	o := Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Tenant: "default", Metrics: prometheus.NewRegistry()}
+	o := Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Mocks: f, Tenant: "default", Metrics: prometheus.NewRegistry()}
 	for _, c := range change {
 		c(&o)
 	}
@@ -763,5 +774,28 @@ func TestAShortPageOfInstancesSaysWhetherThereAreMore(t *testing.T) {
 	_, body := call(t, h, "GET", "/v1/instances?limit=5", "")
 	if strings.Contains(body, "next") {
 		t.Errorf("the last page has a next one: %s", body)
+	}
+}
+
+func TestAMockIsOrderedOnlyWhereThereIsOne(t *testing.T) {
+	f := newFakes()
+	h := start(t, f)
+	if code, body := call(t, h, "POST", "/admin/mock/ship", `{"answer":"failed","code":"sold_out","times":2}`); code != 200 || len(f.mocked) != 1 || f.mocked[0].Code != "sold_out" {
+		t.Errorf("%d %s %v", code, body, f.mocked)
+	}
+	for _, wrong := range []string{`{"answer":"perhaps"}`, `{"answer":"failed","times":-1}`, `{}`} {
+		if code, body := call(t, h, "POST", "/admin/mock/ship", wrong); code != 422 {
+			t.Errorf("%s: %d %s", wrong, code, body)
+		}
+	}
+	if code, body := call(t, h, "POST", "/admin/mock/shop", `{"answer":"ok"}`); code != 422 || !strings.Contains(body, "there is no effect shop") {
+		t.Errorf("%d %s", code, body)
+	}
+	real := start(t, newFakes(), func(o *Options) { o.Mocks = nil })
+	for _, method := range []string{"GET /admin/mock", "POST /admin/mock/ship"} {
+		verb, path, _ := strings.Cut(method, " ")
+		if code, body := call(t, real, verb, path, `{"answer":"ok"}`); code != 409 || !strings.Contains(body, "edda dev --mock") {
+			t.Errorf("%s: %d %s", method, code, body)
+		}
 	}
 }

@@ -221,6 +221,9 @@ var doors = map[string]door{
 	"POST /admin/doctor":  {access.Admin, ofTheProcess, "/admin/doctor", "", 0, false},
 	"POST /admin/compact": {access.Admin, ofTheProcess, "/admin/compact", "", 0, false},
 
+	"GET /admin/mock":           {access.Viewer, ofTheProcess, "/admin/mock", "", 0, false},
+	"POST /admin/mock/{effect}": {access.Admin, ofTheProcess, "/admin/mock/ship", `{"answer":"ok"}`, 0, false},
+
 	"POST /admin/replay": {access.Admin, ofTheTenant, "/admin/replay", `{"saga":"order","key":"{key}"}`, 200, false},
 	"GET /admin/replay":  {access.Viewer, ofTheTenant, "/admin/replay?id={replay}", "", 404, true},
 	"POST /v1/backup":    {access.Admin, ofTheTenant, "/v1/backup", "", 200, true},
