@@ -13,12 +13,15 @@ import (
 	"net/netip"
 	"net/url"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"edda/manifests"
 	"edda/node"
+	"edda/server"
 )
 
 const (
@@ -207,10 +210,18 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 	return fmt.Errorf("no Edda answers at %s (%w): start one with edda dev PATH, or name its address with --addr or %s", c.base(), err, envURL)
 }
 
+// refusedError is an answer of the server that refuses the call.
+type refusedError struct {
+	status int
+	text   string
+}
+
+func (e *refusedError) Error() string { return e.text }
+
 func refusal(resp *http.Response, text []byte) error {
 	var p problemBody
 	if json.Unmarshal(text, &p) != nil || p.Detail == "" && p.Title == "" {
-		return fmt.Errorf("the server answered %s", resp.Status)
+		return &refusedError{resp.StatusCode, "the server answered " + resp.Status}
 	}
 	out := p.Detail
 	if out == "" {
@@ -219,7 +230,33 @@ func refusal(resp *http.Response, text []byte) error {
 	for _, e := range p.Errors {
 		out += "\n  " + strings.TrimPrefix(e.Location+": "+e.Message, ": ")
 	}
-	return errors.New(out)
+	return &refusedError{resp.StatusCode, out}
+}
+
+// noSaga explains an error, or an empty answer, by a saga that the server does not run. It
+// returns the error as it is if the server runs the saga, or does not say what it runs.
+func (c *client) noSaga(ctx context.Context, saga string, err error) error {
+	var refused *refusedError
+	if saga == "" || err != nil && !(errors.As(err, &refused) && refused.status == http.StatusNotFound) {
+		return err
+	}
+	var info server.Info
+	if _, problem := c.get(ctx, "/info", &info); problem != nil || len(info.Sagas) == 0 {
+		return err
+	}
+	var names []string
+	for _, s := range info.Sagas {
+		if s.Saga == saga {
+			return err
+		}
+		if !slices.Contains(names, s.Saga) {
+			names = append(names, s.Saga)
+		}
+	}
+	if near := manifests.Nearest(saga, names); near != "" {
+		return fmt.Errorf("there is no saga %s; did you mean %s?", saga, near)
+	}
+	return fmt.Errorf("there is no saga %s: there are %s", saga, list(names))
 }
 
 // get fetches and decodes an answer. It also returns the raw answer, for -o json.

@@ -3,8 +3,10 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/pprof"
@@ -31,8 +33,9 @@ func (t *terminal) devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "dev [PATH...]", Short: "Run everything in one process, NATS included; reloads when files change",
 		Long: `Run everything in one process: an embedded NATS with JetStream on a real port,
-the store, and the sagas and effects of the named files or folders (default: the
-working directory). Data is kept in --data across restarts. A saved file is loaded
+the store, and the sagas and effects of the named files or folders. Without a path
+these are the manifests of edda.yaml, else those in manifests/, else all in the working
+directory and its subfolders. Data is kept in --data across restarts. A saved file is loaded
 at once; if it has errors, these are shown and the old manifests stay in force.
 
 With --mock no effect calls out, and none needs a secret: each is answered with the
@@ -89,24 +92,60 @@ as between processes.`,
 // here is the working directory.
 const here = "."
 
-// devHere uses the manifests in the working directory, if there are any.
+// ownConfig is the configuration file of a folder, as edda init writes it.
+const ownConfig = "edda.yaml"
+
+// ownManifests is the folder that is searched before the others.
+const ownManifests = "manifests"
+
+// devHere uses the manifests that the working directory names: those of its edda.yaml, else
+// those in its folder manifests, else all that are in it and its subfolders.
 func (t *terminal) devHere(s *node.Settings) error {
-	found, foreign, err := manifestsHere(here)
+	if found, err := namedHere(); err != nil {
+		return err
+	} else if len(found) > 0 {
+		fmt.Fprintf(t.err, "edda: runs the manifests of %s: %s\n", ownConfig, list(found))
+		s.Manifests = found
+		return nil
+	}
+	root := here
+	if info, err := os.Stat(ownManifests); err == nil && info.IsDir() {
+		if found, _, err := manifestsHere(ownManifests); err == nil && len(found) > 0 {
+			root = ownManifests
+		}
+	}
+	found, foreign, err := manifestsHere(root)
 	if err != nil {
 		return usagef("look for manifests: %w", err)
 	}
 	if len(found) == 0 {
-		return usagef("there is no saga and no effect in this folder or those in it: name files or folders, as in edda dev sagas/, or write a saga (README.md begins with one)")
+		return usagef("there is no saga and no effect in this folder or those in it: write some with edda init, or name files or folders, as in edda dev sagas/")
 	}
+	if root == here {
+		fmt.Fprintf(t.err, "edda: runs the manifests of this folder: %s\n", list(found))
+	} else {
+		fmt.Fprintf(t.err, "edda: runs the manifests in %s/\n", root)
+	}
+	foreign = slices.DeleteFunc(foreign, func(path string) bool { return path == ownConfig })
 	if len(foreign) > 0 {
 		fmt.Fprintf(t.err, "edda: no manifests, and passed over: %s\n", passedOver(foreign))
 	}
-	s.Manifests = []string{here}
+	s.Manifests = []string{root}
 	s.Find = func() ([]string, error) {
-		found, _, err := manifestsHere(here)
+		found, _, err := manifestsHere(root)
 		return found, err
 	}
 	return nil
+}
+
+// namedHere lists the manifests that edda.yaml names; none without the file. The other settings
+// in it are those of edda run.
+func namedHere() ([]string, error) {
+	if _, err := os.Stat(ownConfig); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	c, err := node.Load(node.Sources{File: ownConfig})
+	return c.Manifests, err
 }
 
 // devHandoff reads the hand-off setting of `edda run`, because a developer of separate

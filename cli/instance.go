@@ -23,7 +23,7 @@ import (
 func (t *terminal) instanceCommand() *cobra.Command {
 	c := &client{term: t}
 	noun := &cobra.Command{
-		Use: "instance", SuggestFor: []string{"ls", "list", "ps"}, Aliases: []string{"i"}, Short: "Show instances, and send them signals, answers and commands",
+		Use: "instance", SuggestFor: []string{"list", "ps"}, Aliases: []string{"i"}, Short: "Show instances, and send them signals, answers and commands",
 		Args: noun, RunE: help,
 	}
 	c.register(noun)
@@ -37,6 +37,16 @@ func (t *terminal) instanceCommand() *cobra.Command {
 		c.stepCommand(edda.VerbRetry, "Call a failed step or undo again", false),
 		c.stepCommand(edda.VerbSkip, "Continue without a failed step or undo", true))
 	return noun
+}
+
+// lsCommand is edda instance list under the name that people try first.
+func (t *terminal) lsCommand() *cobra.Command {
+	c := &client{term: t}
+	cmd := c.instanceList()
+	cmd.Use, cmd.Aliases, cmd.Short = "ls", nil, "List instances, as edda instance list"
+	c.register(cmd)
+	onlyWords(cmd, "ca", "cert", "key", "token-file")
+	return cmd
 }
 
 func (c *client) instanceList() *cobra.Command {
@@ -59,6 +69,11 @@ func (c *client) instanceList() *cobra.Command {
 			for _, b := range found.Behind {
 				if c.output != outputJSON {
 					fmt.Fprintln(c.term.err, behindLine(b))
+				}
+			}
+			if len(found.Instances) == 0 {
+				if err := c.noSaga(cmd.Context(), saga, nil); err != nil {
+					return err
 				}
 			}
 			defer c.term.more("more", found.Next)
@@ -174,7 +189,7 @@ func (c *client) instanceDescribe() *cobra.Command {
 			var view server.InstanceView
 			raw, err := c.get(cmd.Context(), instancePath(a), &view)
 			if err != nil {
-				return err
+				return c.noSaga(cmd.Context(), a[0], err)
 			}
 			if c.output == outputJSON {
 				return indented(c.term.out, raw)
@@ -202,7 +217,7 @@ func (c *client) instanceHistory() *cobra.Command {
 			var view server.HistoryView
 			raw, err := c.get(cmd.Context(), instancePath(a)+"/history?"+p.query(nil), &view)
 			if err != nil {
-				return err
+				return c.noSaga(cmd.Context(), a[0], err)
 			}
 			if c.output == outputJSON {
 				return indented(c.term.out, raw)
@@ -227,7 +242,7 @@ func (c *client) signalCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.act(cmd.Context(), instancePath(a)+"/signal/"+segment(a[2]), body)
+			return c.act(cmd.Context(), a, "/signal/"+segment(a[2]), body)
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", "", "payload, JSON")
@@ -253,7 +268,7 @@ func (c *client) answerCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("write answer: %w", err)
 			}
-			return c.act(cmd.Context(), instancePath(a)+"/answer/"+segment(a[2]), body)
+			return c.act(cmd.Context(), a, "/answer/"+segment(a[2]), body)
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", "", "payload, JSON")
@@ -284,7 +299,7 @@ func (c *client) verbCommand(verb, short string, ask bool) *cobra.Command {
 			if err := c.sure(ask, fmt.Sprintf("%s %s %s", verb, a[0], a[1])); err != nil {
 				return err
 			}
-			return c.act(cmd.Context(), instancePath(a)+"/"+verb, nil)
+			return c.act(cmd.Context(), a, "/"+verb, nil)
 		},
 	}
 	c.output.register(cmd)
@@ -312,7 +327,7 @@ func (c *client) stepCommand(verb, short string, ask bool) *cobra.Command {
 			if err := c.sure(ask, fmt.Sprintf("%s %s of %s %s", verb, a[2], a[0], a[1])); err != nil {
 				return err
 			}
-			return c.act(cmd.Context(), instancePath(a)+"/"+verb+"/"+segment(a[2]), body)
+			return c.act(cmd.Context(), a, "/"+verb+"/"+segment(a[2]), body)
 		},
 	}
 	c.output.register(cmd)
@@ -349,10 +364,11 @@ func (t *terminal) agree(question string) error {
 	return nil
 }
 
-func (c *client) act(ctx context.Context, path string, body []byte) error {
-	raw, err := c.call(ctx, http.MethodPost, path, body)
+// act gives a command to the instance that the first two arguments name.
+func (c *client) act(ctx context.Context, a []string, command string, body []byte) error {
+	raw, err := c.call(ctx, http.MethodPost, instancePath(a)+command, body)
 	if err != nil {
-		return err
+		return c.noSaga(ctx, a[0], err)
 	}
 	var view server.ActView
 	if err := json.Unmarshal(raw, &view); err != nil {

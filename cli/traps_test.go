@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,7 +44,7 @@ func TestDevWithoutAPathIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	if code, _, said := shell(t, nil, "dev"); code != exitUsage || !strings.Contains(said, "there is no saga and no effect in this folder") {
+	if code, _, said := shell(t, nil, "dev"); code != exitUsage || !strings.Contains(said, "there is no saga and no effect in this folder") || !strings.Contains(said, "edda init") {
 		t.Fatalf("without any: %d %s", code, said)
 	}
 	write(t, filepath.Join("sagas", "loan.yaml"), loanSaga)
@@ -74,9 +75,75 @@ func TestTheVersionIsNoFlag(t *testing.T) {
 	if code, out, said := shell(t, nil, "--version"); code != exitDone || out != want || !strings.HasPrefix(out, "edda ") {
 		t.Errorf("%d %q %q, want %q", code, out, said, want)
 	}
-	for _, word := range []string{"ls", "list", "ps"} {
+	for _, word := range []string{"list", "ps"} {
 		if code, _, said := shell(t, nil, word); code != exitUsage || !strings.Contains(said, "instance?") {
 			t.Errorf("%s: %d %s", word, code, said)
+		}
+	}
+}
+
+func TestDevTakesTheManifestsThatTheFolderNames(t *testing.T) {
+	tests := []struct {
+		name  string
+		files map[string]string
+		said  string
+		sagas string
+	}{
+		{"those of edda.yaml", map[string]string{"edda.yaml": "manifests: [sagas, more/order.yaml]\n", "sagas/loan.yaml": loanSaga, "more/order.yaml": orderSaga, "manifests/other.yaml": otherSaga},
+			"edda: runs the manifests of edda.yaml: sagas, more/order.yaml", "loan v1, order v1"},
+		{"those of manifests/", map[string]string{"manifests/loan.yaml": loanSaga, "other.yaml": otherSaga, "edda.yaml": "# manifests: []\n"},
+			"edda: runs the manifests in manifests/", "loan v1"},
+		{"all of the folder", map[string]string{"loan.yaml": loanSaga, "deep/order.yaml": orderSaga, "manifests/notes.yaml": "a: b\n"},
+			"edda: runs the manifests of this folder: ", "loan v1, order v1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, text := range tt.files {
+				if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o750); err != nil {
+					t.Fatal(err)
+				}
+				write(t, filepath.Join(dir, name), text)
+			}
+			t.Chdir(dir)
+			d := startDev(t)
+			if m := d.out.wait(t, `sagas +(.*)`); m[1] != tt.sagas {
+				t.Errorf("it runs %s", m[1])
+			}
+			d.err.wait(t, regexp.QuoteMeta(tt.said))
+			d.stop()
+		})
+	}
+}
+
+const otherSaga = "saga: other\nkey: event.id\non:\n  Opened: {start: true}\n  Closed: {do: [{done: ok}]}\n"
+
+func TestABrokenConfigurationOfTheFolderIsNotPassedOver(t *testing.T) {
+	dir := folder(t, map[string]string{"edda.yaml": "manifest: sagas\n", "loan.yaml": loanSaga})
+	t.Chdir(dir)
+	if code, _, said := shell(t, nil, "dev"); code != exitUsage || !strings.Contains(said, "edda.yaml: unknown key manifest; did you mean manifests?") {
+		t.Errorf("%d %s", code, said)
+	}
+}
+
+func TestASagaThatIsNotThereIsNamed(t *testing.T) {
+	t.Parallel()
+	d := startDev(t, folder(t, map[string]string{"loan.yaml": loanSaga}), "--data", t.TempDir())
+	for want, commands := range map[string][][]string{
+		"there is no saga lona; did you mean loan?": {{"ls", "--saga", "lona"}, {"instance", "list", "--saga", "lona"}, {"instance", "describe", "lona", "L1"}, {"instance", "history", "lona", "L1"},
+			{"instance", "signal", "lona", "L1", "go"}, {"instance", "answer", "lona", "L1", "a", "yes"}, {"instance", "cancel", "lona", "L1", "--why", "x", "-y"}, {"instance", "retry", "lona", "L1", "s", "--why", "x"}},
+		"there is no saga quite_another: there are loan": {{"ls", "--saga", "quite_another"}},
+		"no instance of loan with the key":               {{"instance", "describe", "loan", "L1"}},
+	} {
+		for _, args := range commands {
+			if code, out := d.edda(t, args...); code != exitFailed || !strings.Contains(out, want) {
+				t.Errorf("%v: %d %s", args, code, out)
+			}
+		}
+	}
+	for _, args := range [][]string{{"ls"}, {"ls", "--saga", "loan"}} {
+		if code, out := d.edda(t, args...); code != exitDone || !strings.HasPrefix(out, "SAGA") {
+			t.Errorf("%v: %d %s", args, code, out)
 		}
 	}
 }

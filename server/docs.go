@@ -71,17 +71,20 @@ func (s *Server) docs() error {
 	if err != nil {
 		return fmt.Errorf("write the documentation: %w", err)
 	}
-	sum := sha256.Sum256([]byte(docsCSS))
-	policy := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	s.routes.HandleFunc("GET /docs", func(w http.ResponseWriter, _ *http.Request) {
-		h := w.Header()
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Content-Security-Policy", policy)
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("X-Content-Type-Options", "nosniff")
+		ownPage(w.Header())
 		_, _ = w.Write(page) // an error here means that the client has disconnected
 	})
 	return nil
+}
+
+// ownPage sets the headers of an HTML page whose only style is docsCSS.
+func ownPage(h http.Header) {
+	sum := sha256.Sum256([]byte(docsCSS))
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
 }
 
 func renderDocs(api *huma.OpenAPI) ([]byte, error) {

@@ -86,3 +86,32 @@ func TestTheDocumentationLoadsFromElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestABrowserFindsNothingAtTheRoot: the first visit was a 404 in JSON.
+func TestABrowserFindsNothingAtTheRoot(t *testing.T) {
+	h := start(t, newFakes(), func(o *Options) { o.Build.Version = "v1<2" })
+	code, page := call(t, h, "GET", "/", "", "accept: text/html,*/*;q=0.8")
+	if code != 200 || !strings.Contains(page, "<h1>Edda <small>v1&lt;2</small>") {
+		t.Fatalf("%d %s", code, page)
+	}
+	links := regexp.MustCompile(`(?:href|src)="([^"]*)"`).FindAllStringSubmatch(page, -1)
+	if len(links) < 6 || strings.Contains(page, "<script") {
+		t.Errorf("links %v", links)
+	}
+	for _, link := range links {
+		if code, body := call(t, h, "GET", link[1], ""); code != 200 {
+			t.Errorf("%s: %d %s", link[1], code, body)
+		}
+	}
+	code, text := call(t, h, "GET", "/", "", "accept: */*")
+	var got struct {
+		Name, Version string
+		Links         []struct{ Path string }
+	}
+	if err := json.Unmarshal([]byte(text), &got); code != 200 || err != nil || got.Name != "edda" || len(got.Links) != len(links) {
+		t.Errorf("%d %v %s", code, err, text)
+	}
+	if code, _ := call(t, h, "POST", "/", ""); code == 200 {
+		t.Error("a POST is answered")
+	}
+}

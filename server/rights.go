@@ -51,7 +51,7 @@ func rights() map[string]right {
 	return map[string]right{
 		"GET /live": probe, "GET /ready": probe, "GET /health": probe, "GET /metrics": probe,
 
-		"/": says, "GET /docs": says, "GET /openapi.json": says, "GET /openapi.yaml": says,
+		"/": says, "GET /{$}": says, "GET /docs": says, "GET /openapi.json": says, "GET /openapi.yaml": says,
 		"GET /openapi-3.0.json": says, "GET /openapi-3.0.yaml": says, "GET /schemas/{schema}": says,
 
 		"GET /info":           shared,
@@ -92,7 +92,8 @@ func rights() map[string]right {
 	}
 }
 
-// Routes lists all routes as "METHOD /path", sorted. "/" stands for every other path.
+// Routes lists all routes as "METHOD /path", sorted. "/" stands for every other path,
+// and "/{$}" for / itself.
 // Tests that cover every route start from this list.
 func Routes() []string { return slices.Sorted(maps.Keys(rights())) }
 

@@ -134,7 +134,7 @@ func concrete(route string) (method, path string) {
 		method, path = "GET", "/nothing"
 	}
 	return method, strings.NewReplacer("{saga}", "order", "{key}", "O1", "{id}", "D1", "{name}", "go",
-		"{ask}", "ok", "{step}", "ship", "{schema}", "Info.json", "{effect}", "ship").Replace(path)
+		"{ask}", "ok", "{step}", "ship", "{schema}", "Info.json", "{effect}", "ship", "/{$}", "/").Replace(path)
 }
 
 // bodyOf is what a route takes.

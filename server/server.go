@@ -128,7 +128,7 @@ func New(o Options) (*Server, error) {
 	s.replays()
 	s.maintenance()
 	s.mocks()
-	if err := s.docs(); err != nil {
+	if err := errors.Join(s.docs(), s.index()); err != nil {
 		return nil, err
 	}
 	s.routes.HandleFunc("/", notFound)

@@ -28,8 +28,8 @@ import (
 
 // fakes stand for the process and its store.
 type fakes struct {
-	mocked []MockAnswer
 	mu      sync.Mutex // guards all below
+	mocked  []MockAnswer
 	status  ProcessStatus
 	drain   Drain
 	reload  Reload
@@ -179,6 +179,8 @@ func (f *fakes) SetMock(effect string, a MockAnswer) error {
 	if effect != "ship" {
 		return errors.New("there is no effect " + effect)
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.mocked = append(f.mocked, a)
 	return nil
 }

@@ -208,6 +208,7 @@ var doors = map[string]door{
 	"GET /health": {about: ofEveryone, path: "/health"}, "GET /metrics": {about: ofEveryone, path: "/metrics"},
 
 	"/":                 {access.Viewer, ofNobody, "/nothing/{key}", "", 404, false},
+	"GET /{$}":          {access.Viewer, ofNobody, "/", "", 200, false},
 	"GET /docs":         {access.Viewer, ofNobody, "/docs", "", 200, false},
 	"GET /openapi.json": {access.Viewer, ofNobody, "/openapi.json", "", 200, false}, "GET /openapi.yaml": {access.Viewer, ofNobody, "/openapi.yaml", "", 200, false},
 	"GET /openapi-3.0.json": {access.Viewer, ofNobody, "/openapi-3.0.json", "", 200, false}, "GET /openapi-3.0.yaml": {access.Viewer, ofNobody, "/openapi-3.0.yaml", "", 200, false},
