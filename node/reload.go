@@ -280,10 +280,10 @@ func tests(n int) string {
 	return fmt.Sprintf("%d tests fail", n)
 }
 
-// firstLines returns the start of a difference on one line.
+// firstLines returns the start of a difference on one line, without the lines that match.
 func firstLines(diff string) string {
 	const most = 4
-	lines := strings.Split(strings.TrimSpace(diff), "\n")
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(diff), "\n"), func(l string) bool { return strings.HasPrefix(l, "    ") })
 	more := ""
 	if len(lines) > most {
 		lines, more = lines[:most], " …"

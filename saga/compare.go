@@ -3,7 +3,6 @@ package saga
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -11,37 +10,6 @@ import (
 	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
-
-// compareOutputs describes how the outputs differ from the ordered list that a step expects; empty
-// if they do not.
-func compareOutputs(s *manifests.TestStep, outs []edda.Output) string {
-	if !s.HasExpect {
-		return ""
-	}
-	want, got := s.Expect, namedOutputs(s.Expect, outs)
-	if slices.EqualFunc(want, got, matches) {
-		return ""
-	}
-	var b strings.Builder
-	for i := range max(len(want), len(got)) {
-		if i < len(want) && i < len(got) && matches(want[i], got[i]) {
-			fmt.Fprintf(&b, "    %s\n", showOutput(got[i]))
-			continue
-		}
-		if i < len(want) {
-			var parts []string
-			for _, name := range want[i].Order {
-				raw, _ := jsonvalue.Encode(want[i].Fields[name])
-				parts = append(parts, name+": "+string(raw))
-			}
-			fmt.Fprintf(&b, "  - {%s}\n", strings.Join(parts, ", "))
-		}
-		if i < len(got) {
-			fmt.Fprintf(&b, "  + %s\n", showOutput(got[i]))
-		}
-	}
-	return b.String()
-}
 
 // namedOutputs drops the notes that a test does not name. A note only informs people: an event waits
 // behind a hold, or the condition of an inner trigger was false.
@@ -54,35 +22,6 @@ func namedOutputs(expect []manifests.Expect, outs []edda.Output) []edda.Output {
 		}
 	}
 	return kept
-}
-
-func showOutput(o edda.Output) string {
-	parts := []string{o.Word + ": " + o.Name}
-	add := func(name, v string) {
-		if v != "" {
-			parts = append(parts, name+": "+v)
-		}
-	}
-	if o.Step != o.Name {
-		add("step", o.Step)
-	}
-	add("to", o.To)
-	add("key", o.Key)
-	add("with", string(o.With))
-	add("due", o.Due)
-	add("for", o.For)
-	add("undoes", o.Undoes)
-	if o.Attempt > 1 {
-		add("attempt", fmt.Sprint(o.Attempt))
-	}
-	if o.Version > 0 {
-		add("version", fmt.Sprint(o.Version))
-	}
-	add("reason", o.Reason)
-	if len(o.Incomplete) > 0 {
-		add("incomplete", fmt.Sprint(o.Incomplete))
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
 }
 
 // matches reports whether an output has every expected field.
@@ -227,22 +166,17 @@ func (w *tester) compareEnd(end *manifests.Value) string {
 	if end == nil {
 		return ""
 	}
-	want, _ := end.Const()
-	fields, _ := want.(map[string]any)
 	in := w.cells[w.first].Instance
 	if in == nil {
 		return "end: there is no instance"
 	}
-	var b strings.Builder
-	for _, name := range sortedKeys(fields) {
-		got := endField(in, name)
-		if !subset(fields[name], got) {
-			wantRaw, _ := jsonvalue.Encode(fields[name])
-			gotRaw, _ := jsonvalue.Encode(got)
-			fmt.Fprintf(&b, "  end.%s\n  - %s\n  + %s\n", name, wantRaw, gotRaw)
-		}
+	var lines []diffLine
+	for _, f := range end.Fields {
+		want, _ := f.Value.Const()
+		got := endField(in, f.Name)
+		lines = append(lines, compareField(f.Name, want, got)...)
 	}
-	return b.String()
+	return showDiff("end", lines)
 }
 
 func endField(in *edda.Instance, name string) any {

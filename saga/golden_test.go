@@ -132,7 +132,7 @@ func traceTransition(b *strings.Builder, tr edda.Transition) {
 	}
 	b.WriteByte('\n')
 	for _, o := range tr.Outputs {
-		fmt.Fprintf(b, "      %s %s\n", showOutput(o), o.ID)
+		fmt.Fprintf(b, "      %s %s\n", traceOutput(o), o.ID)
 	}
 	for _, w := range tr.Work {
 		fmt.Fprintf(b, "      sends %s %s %s", w.Kind, w.Name, w.ID)
@@ -152,4 +152,34 @@ func traceTimes(b *strings.Builder, what string, times []time.Time) {
 	for _, at := range times {
 		fmt.Fprintf(b, "      %s %s\n", what, edda.FormatTime(at))
 	}
+}
+
+// traceOutput has the exact bytes of an output.
+func traceOutput(o edda.Output) string {
+	parts := []string{o.Word + ": " + o.Name}
+	add := func(name, v string) {
+		if v != "" {
+			parts = append(parts, name+": "+v)
+		}
+	}
+	if o.Step != o.Name {
+		add("step", o.Step)
+	}
+	add("to", o.To)
+	add("key", o.Key)
+	add("with", string(o.With))
+	add("due", o.Due)
+	add("for", o.For)
+	add("undoes", o.Undoes)
+	if o.Attempt > 1 {
+		add("attempt", fmt.Sprint(o.Attempt))
+	}
+	if o.Version > 0 {
+		add("version", fmt.Sprint(o.Version))
+	}
+	add("reason", o.Reason)
+	if len(o.Incomplete) > 0 {
+		add("incomplete", fmt.Sprint(o.Incomplete))
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
 }

@@ -79,14 +79,18 @@ func (p *Program) runTest(t *manifests.Test) ([]byte, string) {
 			return w.trace(), after(fmt.Sprintf("step %d (%s): %v", i+1, describeStep(step), err), earlier)
 		}
 		untaken := p.untaken(step, outs)
-		if diff := compareOutputs(step, outs); diff != "" {
+		title := fmt.Sprintf("step %d (%s)", i+1, describeStep(step))
+		if diff := showDiff(title, compareOutputs(step, outs)); diff != "" {
 			if because := slices.Concat(untaken, w.errors); len(because) > 0 {
 				diff += "  because: " + strings.Join(because, "\n           ") + "\n"
 			}
-			return w.trace(), after(fmt.Sprintf("step %d (%s):\n%s", i+1, describeStep(step), diff), earlier)
+			return w.trace(), after(diff, earlier)
 		}
 		if !step.HasExpect {
-			for _, why := range slices.Concat(untaken, w.deaths) {
+			if len(untaken) > 0 {
+				return w.trace(), after(title+": "+untaken[0]+"\n  if that is meant, say expect: ["+ignoredBy(outs)+"]", earlier)
+			}
+			for _, why := range w.deaths {
 				earlier += fmt.Sprintf("\n  step %d %s", i+1, why) // a step that expects its outputs is no surprise
 			}
 		}
@@ -113,9 +117,30 @@ func (p *Program) untaken(s *manifests.TestStep, outs []edda.Output) []string {
 		if s.AggregateType != "" && name == s.Name {
 			name = s.AggregateType + "." + name
 		}
-		out = append(out, "was ignored: no handler takes "+name+didYouMean(name, p.outerTriggers()))
+		out = append(out, "was ignored: no handler takes "+name+didYouMean(name, p.takers(name)))
 	}
 	return out
+}
+
+// takers are the triggers that an ignored name may mean: signals for a signal, else what comes from
+// outside the instance.
+func (p *Program) takers(name string) []string {
+	if !strings.HasPrefix(name, "signal.") {
+		return p.outerTriggers()
+	}
+	var signals []string
+	for _, h := range p.handlers {
+		if strings.HasPrefix(h.trigger, "signal.") {
+			signals = append(signals, h.trigger)
+		}
+	}
+	return signals
+}
+
+// ignoredBy is the entry of expect for the first output that nothing takes.
+func ignoredBy(outs []edda.Output) string {
+	i := slices.IndexFunc(outs, func(o edda.Output) bool { return o.Word == "ignored" })
+	return manifests.Flow(outputFields(outs[i]))
 }
 
 // trace encodes everything that came out.

@@ -14,16 +14,18 @@ key: event.id
 on:
   Started: {start: true, do: [{timer: t, at: "=addTime(now, event.wait)"}, {effect: charge}]}
   timer.t: {}
+  signal.stop: {}
   Order.Paid: {}
 tests:
   - name: one
     steps:
 `
 	for _, tt := range []struct{ name, steps, want string }{
-		{"an unknown event", "- {event: Startd, data: {id: K}}\n      - {ok: charge}",
-			"step 2 (ok charge): there is no instance yet: begin the test with an event, or name the instance with key\n" +
-				"  step 1 was ignored: no handler takes Startd: did you mean \"Started\"?"},
-		{"an unknown event of an aggregate", "- {event: Order.Payd, data: {id: K}}\n      - {ok: charge}", "step 1 was ignored: no handler takes Order.Payd: did you mean \"Order.Paid\"?"},
+		{"an unknown event", "- {event: Startd, data: {id: K}}",
+			"step 1 (event Startd): was ignored: no handler takes Startd: did you mean \"Started\"?\n" +
+				"  if that is meant, say expect: [{ignored: Startd}]"},
+		{"an unknown signal", "- {event: Started, data: {id: K, wait: 1h}}\n      - {signal: stp}", "step 2 (signal stp): was ignored: no handler takes signal.stp: did you mean \"signal.stop\"?"},
+		{"an unknown event of an aggregate", "- {event: Order.Payd, data: {id: K}}", "step 1 (event Payd): was ignored: no handler takes Order.Payd: did you mean \"Order.Paid\"?"},
 		{"an expected output", "- {event: Startd, data: {id: K}, expect: [{effect: charge}]}", "because: was ignored: no handler takes Startd: did you mean \"Started\"?"},
 		{"a start that died", "- {event: Started, data: {id: K, wait: 1 month}}\n      - {ok: charge}",
 			"step 2 (ok charge): there is no instance default/a/K\n  step 1 died: poison: "},
