@@ -1,6 +1,8 @@
 package effects
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -44,6 +46,9 @@ func (c *compiler) errorf(pos manifests.Pos, message string) {
 
 // program compiles an expression; nil after a reported problem.
 func (c *compiler) program(e *manifests.Expr, names []string) *expression.Program {
+	if e.Source == "" { // the parser has reported it
+		return nil
+	}
 	p, errs := expression.Compile(e.Source, expression.Options{Names: names})
 	for _, err := range errs {
 		c.errorf(e.At(err.Line, err.Column), err.Message)
@@ -84,10 +89,17 @@ func (c *compiler) collectSecrets(e *manifests.Expr, p *expression.Program) {
 	}
 }
 
+// shellSecret finds a variable as a shell writes it: Bearer $TOKEN.
+var shellSecret = regexp.MustCompile(`\$([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)\b`)
+
 // unmarked warns of texts that look like expressions over the names. A name alone is often a word:
 // it counts only as a whole value, and id never does.
 func (c *compiler) unmarked(v *manifests.Value, names []string) {
 	v.Texts(func(t manifests.PlainText) {
+		if name := shellSecret.FindStringSubmatch(t.Text); name != nil {
+			c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: t.Pos, Warning: true,
+				Message: fmt.Sprintf("this text holds %q as it is: a secret is ${secret.%s}", name[0], name[1])})
+		}
 		for _, u := range expression.FindUnmarked(t.Text, t.Part, names) {
 			member := func(ref []string) bool { // a text or a number has none
 				return len(ref) > 1 && slices.Contains([]string{"id", "tenant", "status"}, ref[0])

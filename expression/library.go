@@ -155,6 +155,9 @@ func (l *lowering) unknownName(name string) string {
 	case "True", "False", "TRUE", "FALSE":
 		return "write true or false in lower case"
 	}
+	if name == "result" && l.names["event"] && l.names["step"] {
+		return "unknown name \"result\": in <step>.ok the result is event, and anywhere step.<id>.result"
+	}
 	if _, ok := library[name]; ok {
 		return fmt.Sprintf("%s is a function: write %s", name, library[name].example)
 	}

@@ -18,6 +18,8 @@ var traps = []trap{
 	{regexp.MustCompile(`^\s*=[^=]`), "this is always an expression and takes no ="},
 	{regexp.MustCompile(`\$\{`), "${…} is for texts; an expression names values without it"},
 	{regexp.MustCompile(`[^=!<>]=[^=>~]`), "compare with ==; = only stands in let name = …;"},
+	{regexp.MustCompile(`\b(AND|OR|NOT|IN)\b`), "the words are and, or, not and in, in lower case"},
+	{regexp.MustCompile("[\u2018\u2019\u201C\u201D\u201E]"), `texts stand in straight quotes: "…" or '…'`},
 	{regexp.MustCompile(`===|!==|<>`), "the comparisons are == != < <= > >="},
 	{regexp.MustCompile(`(?i)\bif\b[^{]*\bthen\b`), "write if cond {a} else {b}, or cond ? a : b"},
 	{regexp.MustCompile(`=>|->|\blambda\b`), "a closure has no parameters: # is the item, .name its member, as in filter(list, .qty > 0)"},

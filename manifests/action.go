@@ -27,7 +27,7 @@ func (r *reader) action(n *yaml.Node) *Action {
 		if slices.Contains(r.words, n.Value) { // "- done" for "- done:"
 			hint = fmt.Sprintf("; did you mean %q?", n.Value+":")
 		}
-		r.errorf(n, "an action is a map such as {effect: charge, with: {…}}, not %s%s", describe(n), hint)
+		r.losef(n, "an action is a map such as {effect: charge, with: {…}}, not %s%s", describe(n), hint)
 		return nil
 	}
 	k := r.word(n)
@@ -62,7 +62,7 @@ func (r *reader) word(n *yaml.Node) *yaml.Node {
 	case len(found) == 1:
 		return found[0]
 	case len(found) > 1:
-		r.errorf(found[1], "an action has one word, and this has %s and %s: make two entries of the list", found[0].Value, found[1].Value)
+		r.losef(found[1], "an action has one word, and this has %s and %s: make two entries of the list", found[0].Value, found[1].Value)
 		return nil
 	}
 	return r.wordless(n)
@@ -79,7 +79,11 @@ func (r *reader) wordless(n *yaml.Node) *yaml.Node {
 			return k
 		}
 	}
-	r.errorf(n, "no action is named here; the actions are %s", strings.Join(r.words, ", "))
+	if has(n, "then") || has(n, "else") {
+		r.losef(n, "no action is named here: if: stands beside an action, as in {if: event.paid, done: paid}, and a choice is cases: of the handler")
+		return nil
+	}
+	r.losef(n, "no action is named here; the actions are %s", strings.Join(r.words, ", "))
 	return nil
 }
 
@@ -138,6 +142,7 @@ func (r *reader) actionKeys(a *Action) keys {
 func (r *reader) complete(a *Action, d *definition, n *yaml.Node) {
 	for _, key := range d.Required[min(1, len(d.Required)):] {
 		if !has(n, key) || key == "do" && isNull(get(n, key)) {
+			r.lost = true
 			r.errorAt(a.Pos, "the action %s needs %s: %s", a.Kind, key, d.Properties[key].Description)
 		}
 	}
@@ -221,7 +226,7 @@ func (r *reader) compensate(a *Action, n *yaml.Node) {
 // frame reads {effect: …, with: …} or {command: …, to: …, with: …}.
 func (r *reader) frame(n *yaml.Node, what string) *Action {
 	if n.Kind != yaml.MappingNode || has(n, "effect") == has(n, "command") {
-		r.errorf(n, "%s is a map with either effect or command, such as {effect: refund, with: {…}}", what)
+		r.losef(n, "%s is a map with either effect or command, such as {effect: refund, with: {…}}", what)
 		return nil
 	}
 	a := &Action{Pos: r.pos(n), Kind: "effect"}

@@ -12,7 +12,7 @@ import (
 func (r *reader) effect(n *yaml.Node) *Effect {
 	e := &Effect{File: r.file, Pos: r.pos(n), Version: 1, Delivery: "at_least_once"}
 	r.fields(n, "an effect", r.effectKeys(e))
-	if e.Provider == "" {
+	if e.Provider == "" && !r.lost {
 		r.errorf(n, "the effect says nowhere how it is done: give it %s", oneOf(r.providers))
 	}
 	return e
@@ -85,6 +85,10 @@ func (r *reader) check(n *yaml.Node) *Value {
 
 func (r *reader) retry(n *yaml.Node) *Retry {
 	y := &Retry{Pos: r.pos(n)}
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!int" {
+		r.errorf(n, "retry is a map, not %s: write {max: %s}", describe(n), shorten(n.Value))
+		return y
+	}
 	r.fields(n, "retry", keys{
 		"max":     func(n *yaml.Node) { y.Max = r.positive(n, "retry.max") },
 		"backoff": func(n *yaml.Node) { r.backoff(y, n) },

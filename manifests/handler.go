@@ -27,7 +27,7 @@ func (r *reader) handlers(n *yaml.Node) []*Handler {
 		}
 	})
 	if len(out) == 0 && (isNull(n) || n.Kind == yaml.MappingNode) {
-		r.errorf(n, "on: has no handler, so the saga can wait for nothing")
+		r.losef(n, "on: has no handler, so the saga can wait for nothing: write on: {Placed: {start: true, do: […]}}")
 	}
 	return out
 }
@@ -106,7 +106,7 @@ func (r *reader) trigger(k *yaml.Node, text, beside string) Trigger {
 func badTrigger(part, beside string) string {
 	switch {
 	case part == "":
-		return "a name is missing beside " + beside
+		return "a name is missing beside " + beside + ": write A " + beside + " B"
 	case strings.ContainsAny(part, " \t\n"):
 		return "a name holds no spaces"
 	case strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".") || strings.Contains(part, ".."):

@@ -74,8 +74,11 @@ type Name struct {
 
 // Saga is one saga document.
 type Saga struct {
-	File     *File
-	Pos      Pos
+	File *File
+	Pos  Pos
+	// Partial says that a part could not be read, and was reported: what the saga seems to lack may
+	// stand there.
+	Partial  bool
 	Source   []byte // the document's own text, exactly as written
 	Hash     string // hex SHA-256 of Source, line ends normalised to \n, surrounding blank lines cut; tests: included
 	Name     Name

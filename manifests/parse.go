@@ -217,6 +217,7 @@ func (r *reader) document() {
 	switch kind := r.documentKind(root); kind {
 	case "saga":
 		s := r.saga(root)
+		s.Partial = r.lost
 		s.Source, s.Hash = r.chunk.source, hash(r.chunk.source)
 		r.file.Sagas = append(r.file.Sagas, s)
 	case "effect":
@@ -278,8 +279,19 @@ func (r *reader) documentKind(root *yaml.Node) string {
 			return k
 		}
 	}
-	r.errorf(root, "the document says neither saga: nor effect:, so it is neither")
+	r.errorf(root, "the document says neither saga: nor effect:, so it is neither: begin it with %s", r.beginning(root))
 	return ""
+}
+
+// beginning is the first line that a document lacks, by the keys that it has.
+func (r *reader) beginning(root *yaml.Node) string {
+	if slices.ContainsFunc(r.providers, func(name string) bool { return has(root, name) }) {
+		return "effect: name"
+	}
+	if has(root, "on") {
+		return "saga: name"
+	}
+	return "saga: name, or effect: name"
 }
 
 // twice reports a saga of the same version, or an effect, that is defined more than once.

@@ -20,6 +20,7 @@ type reader struct {
 	chunk    chunk
 	lines    [][]rune // of the chunk's text
 	problems Problems
+	lost     bool // a part of the document could not be read: an action, a list, a key
 }
 
 func newReader(f *File, c chunk) *reader {
@@ -38,6 +39,12 @@ func (r *reader) errorf(n *yaml.Node, format string, args ...any) {
 
 func (r *reader) warnf(n *yaml.Node, format string, args ...any) {
 	r.problems = append(r.problems, Problem{File: r.file, Pos: r.pos(n), Warning: true, Message: fmt.Sprintf(format, args...)})
+}
+
+// losef reports a problem for which a part of the document is not read.
+func (r *reader) losef(n *yaml.Node, format string, args ...any) {
+	r.lost = true
+	r.errorf(n, format, args...)
 }
 
 func (r *reader) errorAt(pos Pos, format string, args ...any) {
@@ -104,7 +111,7 @@ func (r *reader) entries(n *yaml.Node, what string, entry func(k, v *yaml.Node))
 		return true
 	}
 	if n.Kind != yaml.MappingNode {
-		r.errorf(n, "%s is a map, not %s", what, describe(n))
+		r.losef(n, "%s is a map, not %s%s", what, describe(n), withoutDashes(n))
 		return false
 	}
 	seen, cut := map[string]bool{}, false
@@ -121,17 +128,30 @@ func (r *reader) entries(n *yaml.Node, what string, entry func(k, v *yaml.Node))
 	return true
 }
 
+// withoutDashes says how a list becomes a map.
+func withoutDashes(n *yaml.Node) string {
+	if n.Kind != yaml.SequenceNode {
+		return ""
+	}
+	if n.Style&yaml.FlowStyle != 0 {
+		return ": write {name: value} instead of […]"
+	}
+	return ": write name: value without the -"
+}
+
 // key reports a key that is no string, is a merge, or is repeated.
 func (r *reader) key(k *yaml.Node, seen map[string]bool) bool {
 	switch {
 	case k.Tag == "!!merge":
-		r.errorf(k, "merge keys (<<) are not supported: write the keys out, or use an alias for the whole value")
+		r.losef(k, "merge keys (<<) are not supported: write the keys out, or use an alias for the whole value")
 	case k.Kind != yaml.ScalarNode:
-		r.errorf(k, "a key is a name, not %s", describe(k))
+		r.losef(k, "a key is a name, not %s", describe(k))
+	case k.Tag == "!!bool":
+		r.losef(k, "a key is a string, and %s is a boolean, as which some tools write on: write on, or %q with its quotes", k.Value, k.Value)
 	case k.Tag != "!!str":
-		r.errorf(k, "a key is a string: write %q with its quotes", k.Value)
+		r.losef(k, "a key is a string: write %q with its quotes", k.Value)
 	case seen[k.Value]:
-		r.errorf(k, "%q is here twice", shorten(k.Value))
+		r.losef(k, "%q is here twice: keep one", shorten(k.Value))
 	default:
 		seen[k.Value] = true
 		return true
@@ -140,11 +160,15 @@ func (r *reader) key(k *yaml.Node, seen map[string]bool) bool {
 }
 
 func (r *reader) unknown(k *yaml.Node, what string, known []string) {
-	if near := Nearest(k.Value, known); near != "" {
-		r.errorf(k, "%s has no key %q; did you mean %q?", what, shorten(k.Value), near)
+	if mend := r.adviceFor(what, k.Value); mend != "" {
+		r.losef(k, "%s has no key %q: %s", what, shorten(k.Value), mend)
 		return
 	}
-	r.errorf(k, "%s has no key %q; it takes %s", what, shorten(k.Value), strings.Join(known, ", "))
+	if near := Nearest(k.Value, known); near != "" {
+		r.losef(k, "%s has no key %q; did you mean %q?", what, shorten(k.Value), near)
+		return
+	}
+	r.losef(k, "%s has no key %q; it takes %s", what, shorten(k.Value), strings.Join(known, ", "))
 }
 
 // items calls a function with every item of a list. It returns false if n is no list. Null counts
@@ -155,7 +179,7 @@ func (r *reader) items(n *yaml.Node, what string, item func(*yaml.Node)) bool {
 		return true
 	}
 	if n.Kind != yaml.SequenceNode {
-		r.errorf(n, "%s is a list, not %s: begin each entry with -", what, describe(n))
+		r.losef(n, "%s is a list, not %s: begin each entry with -", what, describe(n))
 		return false
 	}
 	for _, c := range n.Content {
@@ -193,7 +217,14 @@ func (r *reader) name(n *yaml.Node, what, form string) Name {
 
 func (r *reader) boolean(n *yaml.Node, what string) bool {
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
-		r.errorf(n, "%s is true or false, not %s", what, describe(n))
+		mend := ""
+		switch strings.ToLower(n.Value) {
+		case "yes", "on", "y", "true", "1":
+			mend = ": write true"
+		case "no", "off", "n", "false", "0":
+			mend = ": write false"
+		}
+		r.losef(n, "%s is true or false, not %s%s", what, describe(n), mend)
 		return false
 	}
 	return strings.EqualFold(n.Value, "true")

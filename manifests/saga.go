@@ -14,8 +14,8 @@ import (
 func (r *reader) saga(n *yaml.Node) *Saga {
 	s := &Saga{File: r.file, Pos: r.pos(n), Version: 1, From: "now"}
 	r.fields(n, "a saga", r.sagaKeys(s))
-	if !has(n, "on") {
-		r.errorf(n, "the saga has no on:, so it can wait for nothing")
+	if !has(n, "on") && !r.lost {
+		r.losef(n, "the saga has no on:, so it can wait for nothing: write on: {Placed: {start: true, do: […]}}")
 	}
 	return s
 }

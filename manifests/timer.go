@@ -17,7 +17,7 @@ func (r *reader) completeTimer(a *Action, n *yaml.Node) {
 	}
 	switch {
 	case after != nil && every != nil || length == nil && at == nil:
-		r.errorAt(a.Pos, "a timer has one of after, at and every")
+		r.errorAt(a.Pos, "a timer has one of after, at and every, such as after: 30m")
 	case length == nil:
 		r.instant(at, a.At)
 		if zone != nil {

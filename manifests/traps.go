@@ -44,9 +44,13 @@ func (r *reader) syntaxAdvice(message string, pos Pos) string {
 	switch {
 	case has("mapping values are not allowed"):
 		return r.colonAdvice(pos)
+	case has("',' or '}'") && at == ']' && strings.ContainsRune("}])\"'", r.before(pos)):
+		return "a } is missing before this ]"
+	case has("',' or ']'") && at == '}' && strings.ContainsRune("}])\"'", r.before(pos)):
+		return "a ] is missing before this }"
 	case has("expected ',' or"), has("expected key"), has("expected node content"):
 		return r.closeAdvice(at, r.before(pos), has("expected key"))
-	case has("cannot start any token") && at == '\t':
+	case has("cannot start any token") && at == '\t', has("tab character"):
 		return "YAML is indented with spaces, not with tabs"
 	case has("cannot start any token"):
 		return fmt.Sprintf("a value that begins with %c needs quotes", at)

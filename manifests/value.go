@@ -66,8 +66,12 @@ func (r *reader) expr(n *yaml.Node, from int) *Expr {
 // expression reads a scalar that is always an expression, without =.
 func (r *reader) expression(n *yaml.Node, what string) *Expr {
 	switch {
+	case n.Kind == yaml.SequenceNode && what == "key":
+		r.errorf(n, "key is one expression, not a list: join the parts, as in event.tenant + \"/\" + event.id")
 	case n.Kind != yaml.ScalarNode:
-		r.errorf(n, "%s is an expression, not %s: put it in quotes", what, describe(n))
+		r.errorf(n, "%s is an expression, not %s: %s", what, describe(n), inQuotes(n, what))
+	case (n.Tag == "!!int" || n.Tag == "!!float") && conditions[what] != "":
+		r.errorf(n, "%s is a condition, not %s: compare, as in %s", what, describe(n), conditions[what])
 	case isNull(n) && n.Value == "":
 		r.errorf(n, "%s is an expression, and there is none", what)
 	case n.Style&yaml.TaggedStyle != 0:
@@ -79,6 +83,20 @@ func (r *reader) expression(n *yaml.Node, what string) *Expr {
 		return r.expr(n, 0)
 	}
 	return &Expr{Pos: r.pos(n)}
+}
+
+// conditions are the expressions that are true or false, each with an example; read only.
+var conditions = map[string]string{
+	"when": "event.count > 1", "if": "event.count > 1",
+	"ok": "status == 200", "fail": "status == 409", "an outcome of check": "status == 200",
+}
+
+// inQuotes says how a list or a map becomes an expression.
+func inQuotes(n *yaml.Node, what string) string {
+	if n.Kind == yaml.SequenceNode && strings.HasPrefix(conditions[what], "status") {
+		return "write status in […]"
+	}
+	return "put it in quotes"
 }
 
 // expressionValue returns an expression as a Value.
@@ -98,7 +116,7 @@ func (r *reader) literals(n *yaml.Node, what string) *Value {
 		v.Kind = Map
 	}
 	v.Exprs(func(e *Expr) {
-		r.errorAt(e.Pos, "%s holds literals only: begin the text with == for a literal =, or write $${ for a literal ${", what)
+		r.errorAt(e.Pos, "%s holds literals only: compute it in the set: of a handler; a literal text begins with == for =, and has $${ for ${", what)
 	})
 	return v
 }

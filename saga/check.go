@@ -44,7 +44,7 @@ func (c *compiler) check() {
 		c.checkUnmarked(u, n)
 	}
 	for _, name := range sortedKeys(n.timers) {
-		if c.p.plain["timer."+name] == nil {
+		if c.p.plain["timer."+name] == nil && !c.p.m.Partial {
 			c.warnf(n.timers[name], "nobody handles timer %q: add on: timer.%s", name, name)
 		}
 	}
@@ -171,7 +171,7 @@ func (c *compiler) checkTrigger(h *handler, n names) {
 	}
 	switch subject {
 	case "timer":
-		if _, armed := n.timers[what]; !armed {
+		if _, armed := n.timers[what]; !armed && !c.p.m.Partial {
 			c.errorf(pos, "no action arms a timer %q%s", what, didYouMean(what, sortedKeys(n.timers)))
 		}
 	case "signal":
@@ -180,7 +180,7 @@ func (c *compiler) checkTrigger(h *handler, n names) {
 		for _, s := range c.p.m.Schedule {
 			declared = append(declared, s.Name.Text)
 		}
-		if !slices.Contains(declared, what) {
+		if !slices.Contains(declared, what) && !c.p.m.Partial {
 			c.errorf(pos, "schedule: declares no %q%s", what, didYouMean(what, declared))
 		}
 	case "saga":
@@ -211,6 +211,7 @@ func (c *compiler) checkStepTrigger(pos manifests.Pos, id, what string, n names)
 			c.errorf(pos, "ask %s has no choice %q: it has %s, and timeout", a.Name.Text, what, strings.Join(choices, ", "))
 		}
 	case n.groups[id] || a == nil && !innerSuffix(what):
+	case a == nil && c.p.m.Partial: // it may stand in what could not be read
 	case a == nil:
 		c.errorf(pos, "no action makes a step %q%s", id, didYouMean(id, n.all()))
 	case isFact(what) && innerSuffix(strings.ToLower(what)):
@@ -253,7 +254,7 @@ func (c *compiler) checkHandler(h *handler) {
 		c.errorf(h.src.Trigger.Pos, "restart: needs start: true")
 	}
 	for i, cs := range h.src.Cases {
-		if (cs.When == nil || strings.TrimSpace(cs.When.Source) == "true") && i < len(h.src.Cases)-1 {
+		if !c.p.m.Partial && (cs.When == nil || strings.TrimSpace(cs.When.Source) == "true") && i < len(h.src.Cases)-1 {
 			c.errorf(h.src.Cases[i+1].Pos, "this case is never reached: the one before it has no condition; put it last")
 			return
 		}
@@ -368,6 +369,7 @@ func (c *compiler) checkOptional(a *manifests.Action, id string) {
 // some sagas only count and remember.
 func (c *compiler) checkLife(n names) {
 	switch {
+	case c.p.m.Partial:
 	case !slices.ContainsFunc(c.p.handlers, func(h *handler) bool { return h.src.Start }):
 		c.errorf(c.p.m.Pos, "nothing starts this saga: give one handler start: true")
 	case !n.ends && c.p.m.Deadline == nil:
@@ -409,6 +411,9 @@ func (c *compiler) member(u use, of, name string, known []string) {
 func (c *compiler) checkStepRef(u use, ref []string, n names) {
 	id := ref[1]
 	if !n.known(id) {
+		if c.p.m.Partial {
+			return
+		}
 		c.errorf(u.expr.Pos, "no action makes a step %q%s", id, didYouMean(id, n.all()))
 		return
 	}

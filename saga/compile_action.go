@@ -82,6 +82,9 @@ func (b *actionCompiler) each(a *action, names []string) {
 			b.errorf(m.src.Pos, "%s cannot stand in an each: it holds one effect, ask or start, and any number of commands, events and messages", m.src.Kind)
 		}
 	}
+	if steps != 1 && b.p.m.Partial {
+		return // the parser may have left one out
+	}
 	if steps != 1 {
 		b.errorf(a.src.Pos, "an each holds exactly one effect, ask or start; this one holds %d", steps)
 		return

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"edda/expression"
 	"edda/manifests"
 )
 
@@ -39,18 +40,33 @@ type linter struct {
 }
 
 func (l *linter) saga(m *manifests.Saga) {
-	if l.waitsForNothing(m) {
+	if !m.Partial && l.waitsForNothing(m) {
 		l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: m.Pos, Message: "this saga can wait for nothing: " +
 			"once it has begun nothing can reach it, and no handler ends it; end it with done, or give it a deadline"})
 	}
 	eachStep(l.verbs, m, func(a *manifests.Action, id string) { l.notification(m, a, id) })
 	eachActions(m, func(a *manifests.Action) {
 		for ; a != nil; a = a.Undo {
+			l.textAsPayload(m, a)
 			if v := l.verbs[a.Kind]; v.lint != nil {
 				v.lint(l, m, a)
 			}
 		}
 	})
+}
+
+// textAsPayload warns of a with that is a literal text, which is valid but hardly ever meant. Others
+// warn of a text that looks like an expression.
+func (l *linter) textAsPayload(m *manifests.Saga, a *manifests.Action) {
+	if a.With == nil || a.With.Kind != manifests.Literal {
+		return
+	}
+	text, ok := a.With.Scalar.(string)
+	if !ok || slices.Contains(loneNames, text) || len(expression.FindUnmarked(text, false, slices.Concat(loneNames, proseNames))) > 0 {
+		return
+	}
+	l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: a.With.Pos, Warning: true,
+		Message: fmt.Sprintf("with is the text %q: fields are {name: value}, and an expression begins with =", text)})
 }
 
 func (l *linter) start(m *manifests.Saga, a *manifests.Action) {
