@@ -58,12 +58,14 @@ VOLUME_TESTS = $(shell grep -hoE '^func Test[A-Za-z0-9]+' $(VOLUME_FILES) | cut 
 # `make check` vets all of it, tests included, and more strictly than a test run does.
 # Two runs go on at a time, since each waits for much: one without the race detector, which
 # begins with the tests of the whole system, and one with it. The module of the tools comes
-# last; one line at the end counts all.
+# last; one line at the end counts all. The tests of deploy/ read files outside their module,
+# which the test cache does not see: hence -count 1.
 test: servers $(BIN)/gotestsum ## every test, with the race detector where there are goroutines; installs or finds what it needs
 	$(BIN)/gotestsum --format pkgname --format-hide-empty-pkg --raw-command -- sh -c '\
 		raced=$$($(GO) list ./... | grep -vxE "edda/(internal/archtest|saga|expression|manifests|systemtest)") || exit 1; \
 		plain=$$(mktemp) || exit 1; trap "rm -f $$plain" EXIT; \
-		{ $(GO_TEST) ./systemtest $(PURE); code=$$?; $(GO_TEST) -run "^($(VOLUME_TESTS))$$" $(VOLUME) || code=1; exit $$code; } > $$plain & pid=$$!; \
+		{ $(GO_TEST) ./systemtest $(PURE); code=$$?; $(GO_TEST) -run "^($(VOLUME_TESTS))$$" $(VOLUME) || code=1; \
+			(cd tools && $(GO_TEST) -count 1 ./deploy) || code=1; exit $$code; } > $$plain & pid=$$!; \
 		trap "trap - TERM; kill 0" INT TERM; \
 		CGO_ENABLED=1 $(GO_TEST) -race ./systemtest $$raced; code=$$?; \
 		cd tools && CGO_ENABLED=1 $(GO_TEST) -race ./... || code=1; \

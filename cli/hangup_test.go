@@ -22,9 +22,16 @@ type apart struct {
 
 func startApart(t *testing.T, in *os.File, args ...string) *apart {
 	t.Helper()
+	return startApartWith(t, in, nil, args...)
+}
+
+// startApartWith starts it with more variables.
+func startApartWith(t *testing.T, in *os.File, env []string, args ...string) *apart {
+	t.Helper()
 	a := &apart{running: &running{out: newScreen(), err: newScreen()}, ended: make(chan error, 1)}
 	a.cmd = exec.Command("edda", append([]string{"dev", "--addr", "127.0.0.1:0", "--nats-addr", "127.0.0.1:0"}, args...)...)
 	a.cmd.Stdout, a.cmd.Stderr = a.out, a.err
+	a.cmd.Env = append(os.Environ(), env...)
 	if in != nil {
 		a.cmd.Stdin = in
 		a.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

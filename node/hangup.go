@@ -25,7 +25,7 @@ func hangups() (<-chan os.Signal, func()) {
 // reloadOnHangup reloads the manifests, the tokens and the certificates at each SIGHUP until
 // ctx ends. If the SIGHUP means that the terminal is closed, it stops the process, as
 // Ctrl-C does, because the user could not reach the process any more.
-func (p *process) reloadOnHangup(ctx context.Context, signals <-chan os.Signal, terminalGone func() bool) {
+func (p *process) reloadOnHangup(ctx context.Context, signals <-chan os.Signal, terminalGone func() bool, sup *systemd) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -37,15 +37,16 @@ func (p *process) reloadOnHangup(ctx context.Context, signals <-chan os.Signal, 
 			p.group.Stop()
 			return
 		}
-		p.hungUp(ctx)
+		sup.reload(func() bool { return p.hungUp(ctx) })
 	}
 }
 
-func (p *process) hungUp(ctx context.Context) {
+// hungUp reports whether everything was reloaded. It logs what was not.
+func (p *process) hungUp(ctx context.Context) bool {
 	r, err := p.Reload(ctx, server.ReloadOrder{Operator: server.Operator{By: "SIGHUP"}})
 	if err != nil {
 		p.log.Error("SIGHUP: nothing was reloaded; what ran before runs on", zap.Error(err))
-		return
+		return false
 	}
 	if r.Kept != "" {
 		p.log.Error("SIGHUP: a file of those who may call was not taken in", zap.String("problem", r.Kept))
@@ -64,4 +65,5 @@ func (p *process) hungUp(ctx context.Context) {
 	if r.Failed() {
 		p.log.Error("SIGHUP: the manifests were not reloaded; what ran before runs on")
 	}
+	return !r.Failed() && r.Kept == ""
 }

@@ -97,6 +97,8 @@ type process struct {
 	apart    atomic.Pointer[error] // last error of join; nil before the first attempt
 	// announce may be nil. It is called when all parts have started.
 	announce func()
+	// stopping may be nil. It is called when a stop begins; cause is nil if it was asked for.
+	stopping func(cause error)
 
 	draining atomic.Bool // a caller asked for the stop; it is audited once
 
@@ -139,7 +141,7 @@ func newProcess(s Settings, l loaded, log *zap.Logger) (*process, error) {
 	p.metrics.MustRegister(&instanceCollector{p.db}, &parkedCollector{p.db, s.Parked.Max})
 	p.metrics.MustRegister(writtenCounters(p.db)...)
 	p.liveness = newLiveness(p.loops()...)
-	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
+	p.group = lifecycle.New(lifecycle.Options{Stopping: p.stopBegins, Stopped: p.partStopped}, p.parts(l)...)
 	return p, nil
 }
 
@@ -292,6 +294,12 @@ func (p *process) flush(ctx context.Context) error {
 func (p *process) Run(ctx context.Context) error {
 	defer p.tracing.close(p.log)
 	return p.group.Run(ctx)
+}
+
+func (p *process) stopBegins(cause error) {
+	if p.stopping != nil {
+		p.stopping(cause)
+	}
 }
 
 func (p *process) partStopped(part lifecycle.Component, took time.Duration, err error) {

@@ -10,8 +10,8 @@ package node
 import (
 	"context"
 	"errors"
+	"sync"
 
-	"github.com/coreos/go-systemd/v22/daemon"
 	"go.uber.org/zap"
 
 	"edda"
@@ -37,16 +37,27 @@ type Hooks struct {
 // handled, Run stops the process in stages and starts another one, because checkpoints move
 // back only at a start.
 func Run(ctx context.Context, s Settings, h Hooks) error {
+	sup := newSystemd(h.Log)
+	feeding, stop := context.WithCancel(context.WithoutCancel(ctx)) // a stop in stages is watched too
+	var wg sync.WaitGroup
+	wg.Go(func() { sup.feed(feeding) })
+	defer wg.Wait()
+	defer stop()
 	for {
-		err := runOnce(ctx, s, h)
-		if !errors.Is(err, stream.ErrShorter) || ctx.Err() != nil {
+		err := runOnce(ctx, s, h, sup)
+		if !startsAnew(ctx, err) {
 			return err
 		}
 	}
 }
 
+// startsAnew reports whether a process that ends with err is followed by another one.
+func startsAnew(ctx context.Context, err error) bool {
+	return errors.Is(err, stream.ErrShorter) && ctx.Err() == nil
+}
+
 // runOnce runs one process.
-func runOnce(ctx context.Context, s Settings, h Hooks) error {
+func runOnce(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
 	if len(s.Manifests) == 0 && s.manifested() {
 		return configf("no manifests: name files or folders as arguments, or with manifests: in the configuration")
 	}
@@ -68,7 +79,7 @@ func runOnce(ctx context.Context, s Settings, h Hooks) error {
 	p.announce = func() {
 		log.Info("started", zap.String("role", s.Role), zap.String("addr", p.server.Addr()), zap.String("store", p.db.ID()))
 		p.logHero()
-		notify(log, daemon.SdNotifyReady)
+		sup.running()
 		if h.Ready != nil {
 			h.Ready(Running{p, l})
 		}
@@ -76,33 +87,33 @@ func runOnce(ctx context.Context, s Settings, h Hooks) error {
 	if p.guide != nil {
 		p.guide.show = func(hint Hint) { h.Hint(Running{p, l}, hint) }
 	}
+	p.stopping = func(cause error) {
+		if startsAnew(ctx, cause) {
+			sup.restarting()
+			return
+		}
+		sup.stopping()
+	}
+	sup.alive.Store(p.liveness)
+	defer sup.alive.Store(nil)
 	hearing, stop := context.WithCancel(ctx)
 	deaf := make(chan struct{})
 	go func() {
 		defer close(deaf)
-		p.reloadOnHangup(hearing, hungUp, h.Detached)
+		p.reloadOnHangup(hearing, hungUp, h.Detached, sup)
 	}()
 	err = p.Run(ctx)
 	stop()
 	<-deaf
-	if errors.Is(err, stream.ErrShorter) && ctx.Err() == nil {
+	if startsAnew(ctx, err) {
 		log.Warn("stopped in order, and starting anew", zap.Error(err))
-		notify(log, daemon.SdNotifyReloading)
 		return err
 	}
-	notify(log, daemon.SdNotifyStopping)
 	return clear(err)
 }
 
 // errNothingStarted follows the list of manifest errors.
 var errNothingStarted = errors.New("the manifests have errors; nothing was started")
-
-// notify sends a state to systemd, if it supervises this process.
-func notify(log *zap.Logger, state string) {
-	if _, err := daemon.SdNotify(false, state); err != nil {
-		log.Warn("systemd is not told", zap.Error(err))
-	}
-}
 
 // clear removes an error that only reports the requested stop.
 func clear(err error) error {

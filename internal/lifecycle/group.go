@@ -46,6 +46,9 @@ func (p *Panic) Error() string { return fmt.Sprintf("%s: panic: %v\n%s", p.Part,
 type Options struct {
 	// Limit overrides the time limit of each stage.
 	Limit func(Stage) time.Duration
+	// Stopping is called once, before the first part is stopped. cause is nil if the
+	// stop was asked for.
+	Stopping func(cause error)
 	// Stopped is called for every stopped part, in order.
 	Stopped func(part Component, took time.Duration, err error)
 }
@@ -85,6 +88,9 @@ func New(o Options, parts ...Component) *Group {
 	if o.Limit == nil {
 		o.Limit = Stage.limit
 	}
+	if o.Stopping == nil {
+		o.Stopping = func(error) {}
+	}
 	if o.Stopped == nil {
 		o.Stopped = func(Component, time.Duration, error) {}
 	}
@@ -117,6 +123,7 @@ func (g *Group) Run(ctx context.Context) error {
 	if cause == nil {
 		cause = g.wait(ctx)
 	}
+	g.options.Stopping(cause)
 	errs := []error{cause}
 	for s := Intake; s < stages; s++ {
 		errs = append(errs, g.stopStage(base, s)...)
@@ -354,6 +361,14 @@ const (
 // String returns the stage's name, for messages and for the progress of a drain.
 func (s Stage) String() string {
 	return [...]string{"intake", "in flight", "outbox flush", "connections", "store", "http"}[s]
+}
+
+// MaxStop is how long the stop of all stages may take.
+func MaxStop() (sum time.Duration) {
+	for s := Intake; s < stages; s++ {
+		sum += s.limit()
+	}
+	return sum
 }
 
 // limit is how long a stage may take to stop. The sum stays below the 30 s that
