@@ -30,16 +30,21 @@ func (p *process) Status(ctx context.Context) server.ProcessStatus {
 	if p.settings.streams() {
 		s.Components["jetstream"] = component(p.jetstreamState(l))
 	}
+	s.NotReady = p.notReady(l)
+	return s
+}
+
+// notReady returns why the process takes no work; empty if it does.
+func (p *process) notReady(l *pipeline) string {
 	switch {
 	case p.group.Progress().Draining:
-		s.NotReady = "draining"
+		return "draining"
 	case !p.settings.streams():
+		return ""
 	case l == nil:
-		s.NotReady = "not connected to jetstream yet"
-	default:
-		s.NotReady = s.Components["jetstream"].Problem
+		return "not connected to jetstream yet"
 	}
-	return s
+	return component(p.jetstreamState(l)).Problem
 }
 
 func component(err error) server.ComponentStatus {

@@ -1,10 +1,12 @@
 package node
 
 import (
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"edda/server"
 	"edda/store"
 	"edda/stream"
 	"edda/stream/kv"
@@ -87,6 +89,40 @@ func (c *streamCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(streamUpDesc(), prometheus.GaugeValue, value, name)
 	}
+}
+
+// readyGauge exports whether /ready is 200.
+func (p *process) readyGauge() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edda_ready", Help: "1 while the process takes work, as /ready says.",
+	}, func() float64 {
+		if p.notReady(p.pipeline.Load()) != "" {
+			return 0
+		}
+		return 1
+	})
+}
+
+// buildGauge exports the version of this program.
+func buildGauge(b server.Build) prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "edda_build_info", Help: "1, with the version of this program.", ConstLabels: prometheus.Labels{"version": b.Version},
+	})
+	g.Set(1)
+	return g
+}
+
+// diskGauge exports the free bytes of the store's disk; NaN if they cannot be asked for.
+func diskGauge(db *store.DB) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edda_store_disk_free_bytes", Help: "Free bytes of the disk on which the store is.",
+	}, func() float64 {
+		free, err := db.DiskFree()
+		if err != nil {
+			return math.NaN()
+		}
+		return float64(free)
+	})
 }
 
 // leaseGauge exports how long the lease is still valid.

@@ -140,8 +140,10 @@ func newProcess(s Settings, l loaded, log *zap.Logger) (*process, error) {
 	}
 	p.metrics.MustRegister(&instanceCollector{p.db}, &parkedCollector{p.db, s.Parked.Max})
 	p.metrics.MustRegister(writtenCounters(p.db)...)
+	p.metrics.MustRegister(diskGauge(p.db), buildGauge(s.Build))
 	p.liveness = newLiveness(p.loops()...)
 	p.group = lifecycle.New(lifecycle.Options{Stopping: p.stopBegins, Stopped: p.partStopped}, p.parts(l)...)
+	p.metrics.MustRegister(p.readyGauge())
 	return p, nil
 }
 

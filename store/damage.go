@@ -110,15 +110,26 @@ func (d *DB) copyTo(ctx context.Context, path string) error {
 
 // room refuses a copy that would leave commits too little of the disk.
 func room(path string, bytes int64) error {
-	var disk syscall.Statfs_t
 	dir := filepath.Dir(path)
-	if err := syscall.Statfs(dir, &disk); err != nil {
-		return fmt.Errorf("ask how much of %s is free: %w", dir, err)
+	free, err := freeBytes(dir)
+	if err != nil {
+		return err
 	}
-	if free := int64(disk.Bavail) * int64(disk.Bsize); free < bytes+spareRoom {
+	if free < bytes+spareRoom {
 		return edda.Classify(edda.Permanent, "%d bytes are needed for a copy in %s, and %d are free: make room first", bytes+spareRoom, dir, free)
 	}
 	return nil
+}
+
+// DiskFree returns how many bytes of the disk of the store's file are free for this process.
+func (d *DB) DiskFree() (int64, error) { return freeBytes(filepath.Dir(d.path)) }
+
+func freeBytes(dir string) (int64, error) {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(dir, &disk); err != nil {
+		return 0, fmt.Errorf("ask how much of %s is free: %w", dir, err)
+	}
+	return int64(disk.Bavail) * int64(disk.Bsize), nil
 }
 
 // Check reports contradictions without a copy. It compares the pages only if the committer does not
