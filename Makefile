@@ -16,7 +16,7 @@ THRIFT := GOGC=400 GOMEMLIMIT=1500MiB
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hero servers test quick test-octokit test-user crash check build bench bench-stages bench-baseline bench-hero memory fuzz clean
+.PHONY: help demo demo-hero servers test quick test-octokit test-user crash check build chart bench bench-stages bench-baseline bench-hero memory fuzz clean
 
 help: ## what this file can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -119,6 +119,9 @@ check: $(BIN)/staticcheck ## formatting, vet, lint, architecture, and that no st
 
 build: ## the binary, in bin/
 	$(THRIFT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/edda ./cmd/edda
+
+chart: ## the Helm chart, judged by Helm itself; UPDATE=-update keeps what Helm renders; compiles Helm, some minutes
+	cd tools/helm && $(THRIFT) $(GO) test -count 1 . $(if $(UPDATE),-args $(UPDATE))
 
 bench: build ## how fast it is here and how far from the floor: BENCH="W1 --json /tmp/bench.json"; seven minutes
 	cd tools && $(GO) run ./bench --edda ../$(BIN)/edda $(BENCH)

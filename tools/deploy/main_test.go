@@ -17,7 +17,7 @@ const root = "../.."
 const version = "1.2.3-rc.1"
 
 // binaryVariable names the binary under test for the tests.
-const binaryVariable = "EDDA_UNDER_TEST"
+const binaryVariable = "PACKAGED_EDDA"
 
 // TestMain builds the binary once, as a release does.
 func TestMain(m *testing.M) { os.Exit(run(m)) }
