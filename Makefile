@@ -16,7 +16,7 @@ THRIFT := GOGC=400 GOMEMLIMIT=1500MiB
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hero servers test quick test-octokit test-user crash check build chart bench bench-stages bench-baseline bench-hero memory fuzz clean
+.PHONY: help demo demo-hero servers test quick test-octokit test-user crash check build packages chart bench bench-stages bench-baseline bench-hero memory fuzz clean
 
 help: ## what this file can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -120,6 +120,22 @@ check: $(BIN)/staticcheck ## formatting, vet, lint, architecture, and that no st
 build: ## the binary, in bin/
 	$(THRIFT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/edda ./cmd/edda
 
+ARCHS ?= amd64 arm64
+OUT   ?= $(BIN)/packages
+
+packages: $(BIN)/nfpm ## the .deb and .rpm of Linux, in bin/packages; ARCHS="amd64 arm64"
+	@case '$(VERSION)' in v[0-9]*.*|[0-9]*.*) ;; *) echo "a package needs a version: make packages VERSION=1.2.3"; exit 1;; esac
+	@mkdir -p $(OUT) $(BIN)/completions
+	@$(THRIFT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/edda-host ./cmd/edda
+	@for s in bash zsh fish; do $(BIN)/edda-host completion $$s > $(BIN)/completions/edda.$$s || exit 1; done
+	@for arch in $(ARCHS); do \
+		GOOS=linux GOARCH=$$arch $(THRIFT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/edda-linux-$$arch ./cmd/edda || exit 1; \
+		for kind in deb rpm; do \
+			ARCH=$$arch VERSION='$(patsubst v%,%,$(VERSION))' BINARY=$(BIN)/edda-linux-$$arch COMPLETIONS=$(BIN)/completions \
+				$(BIN)/nfpm package --config deploy/package/nfpm.yaml --packager $$kind --target $(OUT) || exit 1; \
+		done; \
+	done
+
 chart: ## the Helm chart, judged by Helm itself; UPDATE=-update keeps what Helm renders; compiles Helm, some minutes
 	cd tools/helm && $(THRIFT) $(GO) test -count 1 . $(if $(UPDATE),-args $(UPDATE))
 
@@ -149,6 +165,9 @@ clean: ## what was built
 # The tools have a module of their own, so that the product carries neither them nor what they need.
 $(BIN)/gotestsum: tools/go.mod
 	cd tools && $(THRIFT) $(GO) build -o ../$(BIN)/gotestsum gotest.tools/gotestsum
+
+$(BIN)/nfpm: tools/go.mod
+	cd tools && $(THRIFT) $(GO) build -o ../$(BIN)/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 
 $(BIN)/staticcheck: tools/go.mod
 	cd tools && $(THRIFT) $(GO) build -o ../$(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
