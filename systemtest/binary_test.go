@@ -8,11 +8,12 @@ import (
 	"testing"
 )
 
-// theBinary is the product, and theNATS the torture's NATS server. Each is built
+// theBinary is the product, theNATS the torture's NATS server, theWorker the worker of docs/NATS.md. Each is built
 // once, by the first test that needs it.
 var (
 	theBinary = binary{of: "edda/cmd/edda"}
 	theNATS   = binary{of: "edda/systemtest/nats"}
+	theWorker = binary{of: "edda/docs/examples/worker"}
 )
 
 type binary struct {
