@@ -23,7 +23,7 @@ func (t *terminal) root() *cobra.Command {
 		Long: `Edda runs sagas written in YAML over the events on your NATS JetStream, and
 commits everything a step changes in one transaction.
 
-Begin with:  edda dev PATH`,
+Begin with:  edda init, then edda dev --mock`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: noun, RunE: help,
 	}
@@ -36,7 +36,7 @@ Begin with:  edda dev PATH`,
 		return usagef("%w; see %s --help", err, c.CommandPath())
 	})
 	root.AddGroup(&cobra.Group{ID: "write", Title: "Write sagas:"}, &cobra.Group{ID: "run", Title: "Run them:"}, &cobra.Group{ID: "operate", Title: "Operate them:"})
-	add(root, "write", t.lintCommand(), t.testCommand(), t.graphCommand(), t.schemaCommand())
+	add(root, "write", t.initCommand(), t.lintCommand(), t.testCommand(), t.graphCommand(), t.schemaCommand())
 	add(root, "run", t.devCommand(), t.demoCommand(), t.mockCommand(), t.runCommand(), t.configCommand())
 	add(root, "operate", t.sendCommand(), t.lsCommand(), t.instanceCommand(), t.deadLetterCommand(), t.auditCommand(), t.sourceCommand(), t.heroCommand(), t.drainCommand(), t.reloadCommand(), t.completeReplay(t.replayCommand()),
 		t.tokenCommand(), t.keyCommand(), t.gcCommand(), t.backupCommand(), t.restoreCommand(), t.doctorCommand(), t.compactCommand())
@@ -57,7 +57,7 @@ func noun(c *cobra.Command, args []string) error {
 		return nil
 	}
 	text := fmt.Sprintf("unknown command %q for %s", args[0], c.CommandPath())
-	c.SuggestionsMinimumDistance = min(2, len(args[0])-1) // of two letters everything is near
+	c.SuggestionsMinimumDistance = min(2, len(args[0])/2) // of a short word everything is near
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		text += fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
 	}

@@ -20,14 +20,14 @@ import (
 // Config is the configuration of a process. [Defaults] and [Load] make one. The tags of a field
 // say all that its place in the struct does not: koanf its key in the file and, in upper case, in
 // the variable; flag the flags that set it; secret that config view masks it; reload that a reload
-// applies it, and not only the next start.
+// applies it, and not only the next start; doc what it means, in the file of [Template].
 type Config struct {
-	Addr       string           `koanf:"addr" flag:"addr"`
-	ProbeAddr  string           `koanf:"probe_addr" flag:"probe-addr"`
-	Data       string           `koanf:"data" flag:"data"`
-	Manifests  []string         `koanf:"manifests" reload:"yes"`
-	Role       string           `koanf:"role" flag:"role"`
-	Tenants    []string         `koanf:"tenants" flag:"tenants" reload:"yes"`
+	Addr       string           `koanf:"addr" flag:"addr" doc:"address of the HTTP server; beyond loopback only with tokens.file"`
+	ProbeAddr  string           `koanf:"probe_addr" flag:"probe-addr" doc:"second address for /health /live /ready /metrics, without a token"`
+	Data       string           `koanf:"data" flag:"data" doc:"folder of the store"`
+	Manifests  []string         `koanf:"manifests" reload:"yes" doc:"files and folders of sagas and effects"`
+	Role       string           `koanf:"role" flag:"role" doc:"one or several of saga, effect, combined, coordinator, runner"`
+	Tenants    []string         `koanf:"tenants" flag:"tenants" reload:"yes" doc:"only these tenants; names or patterns such as eu-*"`
 	Tenancy    tenancyConfig    `koanf:"tenancy"`
 	Tokens     tokensConfig     `koanf:"tokens"`
 	TLS        tlsConfig        `koanf:"tls"`
@@ -46,114 +46,114 @@ type Config struct {
 	Hero      heroConfig              `koanf:"hero"`
 	Log       logConfig               `koanf:"log"`
 	// AcceptStreamLoss continues although a stream lost messages after the checkpoint.
-	AcceptStreamLoss bool `koanf:"accept_stream_loss" flag:"accept-stream-loss"`
+	AcceptStreamLoss bool `koanf:"accept_stream_loss" flag:"accept-stream-loss" doc:"continue although a stream lost messages; audited"`
 	// AdoptEmpty takes over tenants of another store, without their instances.
-	AdoptEmpty bool `koanf:"adopt_empty" flag:"adopt-empty"`
+	AdoptEmpty bool `koanf:"adopt_empty" flag:"adopt-empty" doc:"take over tenants of another store, without their instances; audited"`
 }
 
 type tenancyConfig struct {
-	Enabled bool `koanf:"enabled"`
+	Enabled bool `koanf:"enabled" doc:"false drops tenant.<tenant>. from every subject"`
 }
 
 // tokensConfig names the token book. Without one everyone may call, on loopback only.
 type tokensConfig struct {
-	File string `koanf:"file" flag:"tokens"`
+	File string `koanf:"file" flag:"tokens" doc:"callers and their roles: see edda token; without it everyone may call"`
 }
 
 // tlsConfig is the TLS configuration of the HTTP server.
 type tlsConfig struct {
-	Cert     string `koanf:"cert" flag:"tls-cert"`
-	Key      string `koanf:"key" flag:"tls-key"`
-	ClientCA string `koanf:"client_ca" flag:"tls-client-ca"`
+	Cert     string `koanf:"cert" flag:"tls-cert" doc:"file with the certificate of the HTTP server"`
+	Key      string `koanf:"key" flag:"tls-key" doc:"file with its key"`
+	ClientCA string `koanf:"client_ca" flag:"tls-client-ca" doc:"only clients with a certificate of these authorities may connect"`
 	// Elsewhere says that a proxy or a mesh in front terminates TLS.
-	Elsewhere bool `koanf:"elsewhere"`
+	Elsewhere bool `koanf:"elsewhere" doc:"a proxy or a mesh in front of this process ends TLS"`
 }
 
 // encryptionConfig names the keyset that encrypts the store; empty means no encryption.
 type encryptionConfig struct {
-	Keyset string `koanf:"keyset"` // file; see edda key
+	Keyset string `koanf:"keyset" doc:"file of edda key: encrypts the payloads in the store"` // file; see edda key
 }
 
 // natsConfig has the settings of the nats CLI. NATS_* variables fill empty ones.
 type natsConfig struct {
-	URL      string `koanf:"url" flag:"nats-url"`
-	Context  string `koanf:"context" flag:"nats-context"`
-	Creds    string `koanf:"creds"`
-	NKey     string `koanf:"nkey"`
-	User     string `koanf:"user"`
-	Password string `koanf:"password" secret:"yes"`
-	Token    string `koanf:"token" secret:"yes"`
-	Cert     string `koanf:"cert"`
-	Key      string `koanf:"key"`
-	CA       string `koanf:"ca"`
+	URL      string `koanf:"url" flag:"nats-url" doc:"servers, with commas between; unset as the nats CLI finds them"`
+	Context  string `koanf:"context" flag:"nats-context" doc:"name of a context of the nats CLI"`
+	Creds    string `koanf:"creds" doc:"file of credentials"`
+	NKey     string `koanf:"nkey" doc:"file of an NKey's seed"`
+	User     string `koanf:"user" doc:"user, with password"`
+	Password string `koanf:"password" secret:"yes" doc:"better as EDDA_NATS_PASSWORD"`
+	Token    string `koanf:"token" secret:"yes" doc:"better as EDDA_NATS_TOKEN"`
+	Cert     string `koanf:"cert" doc:"file with the certificate of this process"`
+	Key      string `koanf:"key" doc:"file with its key"`
+	CA       string `koanf:"ca" doc:"file with the authorities of the server's certificate"`
 	// SyncInterval is the server's sync_interval; zero means sync_interval: always.
-	SyncInterval time.Duration `koanf:"sync_interval"`
+	SyncInterval time.Duration `koanf:"sync_interval" doc:"the server's sync_interval; 0: it syncs every write"`
 }
 
 type streamsConfig struct {
-	Replicas   int                      `koanf:"replicas"`
-	Age        map[string]time.Duration `koanf:"age"`
-	Duplicates time.Duration            `koanf:"duplicates"`
-	From       string                   `koanf:"from"`
+	Replicas   int                      `koanf:"replicas" doc:"of streams that Edda makes"`
+	Age        map[string]time.Duration `koanf:"age" doc:"of streams that Edda makes, such as WORKFLOW_COMMANDS: 168h"`
+	Duplicates time.Duration            `koanf:"duplicates" doc:"deduplication window of streams that Edda makes; 0 is 30s"`
+	From       string                   `koanf:"from" doc:"where a new saga begins: now or all; unset as its manifest says"`
 	// MaxPayload bounds a message, in bytes; zero means 1 MiB. A larger message becomes
 	// a dead letter. NATS has a limit of its own before that.
-	MaxPayload int `koanf:"max_payload"`
+	MaxPayload int `koanf:"max_payload" doc:"bytes of a message; a larger one is a dead letter"`
 }
 
 type gatewayConfig struct {
-	URL       string        `koanf:"url" flag:"gateway"`
-	Path      string        `koanf:"path"`
-	TokenFile string        `koanf:"token_file"`
-	Timeout   time.Duration `koanf:"timeout"`
-	Cert      string        `koanf:"cert"`
-	Key       string        `koanf:"key"`
-	CA        string        `koanf:"ca"`
+	URL       string        `koanf:"url" flag:"gateway" doc:"receiver of aggregate commands; without one they are published"`
+	Path      string        `koanf:"path" doc:"path of its URL for a command"`
+	TokenFile string        `koanf:"token_file" doc:"file with the bearer token"`
+	Timeout   time.Duration `koanf:"timeout" doc:"of one request"`
+	Cert      string        `koanf:"cert" doc:"file with the certificate of this process"`
+	Key       string        `koanf:"key" doc:"file with its key"`
+	CA        string        `koanf:"ca" doc:"file with the authorities of the gateway's certificate"`
 }
 
 // outboxConfig bounds the outbox.
 type outboxConfig struct {
 	// Max bounds the rows of one destination. Sagas and tenants share it.
-	Max int `koanf:"max"`
+	Max int `koanf:"max" doc:"rows of one destination; beyond it new events wait in their streams"`
 }
 
 // parkedConfig bounds the events that wait for their instance.
 type parkedConfig struct {
 	// Max bounds the parked events of a tenant. The next one becomes a dead letter.
-	Max int `koanf:"max"`
+	Max int `koanf:"max" doc:"events of a tenant that may wait for their instance"`
 }
 
 // deadConfig bounds dead letters.
 type deadConfig struct {
 	// MaxBytes bounds the dead letters of a tenant, in bytes. Above it the next one is
 	// stored without its payload, which stays in its stream.
-	MaxBytes int `koanf:"max_bytes"`
+	MaxBytes int `koanf:"max_bytes" doc:"bytes of dead letters of a tenant; the next is kept without payload"`
 }
 
 type effectsConfig struct {
 	// Allow lists loopback, private and link-local hosts and networks that effects may
 	// call.
-	Allow []string `koanf:"allow"`
+	Allow []string `koanf:"allow" doc:"private hosts and networks that effects may call"`
 	// ListedOnly refuses every host that Allow does not list.
-	ListedOnly bool   `koanf:"listed_only"`
-	Secrets    string `koanf:"secrets"` // folder with one file per secret
+	ListedOnly bool   `koanf:"listed_only" doc:"refuse every host that allow does not list"`
+	Secrets    string `koanf:"secrets" doc:"folder with a file for each secret"` // folder with one file per secret
 	// Ledger is the place of the claims: local or shared.
-	Ledger string `koanf:"ledger"`
+	Ledger string `koanf:"ledger" doc:"claims: local or shared; unset: shared for the role effect"`
 	// Handoff hands effect commands over within the process, if it runs the sagas and
 	// has the ledger. Without it commands go through their stream.
-	Handoff   bool          `koanf:"handoff"`
-	Retention time.Duration `koanf:"retention"` // of claims
+	Handoff   bool          `koanf:"handoff" doc:"commands and results stay within one process"`
+	Retention time.Duration `koanf:"retention" doc:"how long claims are kept"` // of claims
 	// Lease and AckWait bound the silence of a worker: until another one may take its
 	// claim, and until its message is redelivered.
-	Lease   time.Duration `koanf:"lease"`
-	AckWait time.Duration `koanf:"ack_wait"`
+	Lease   time.Duration `koanf:"lease" doc:"silence after which another worker takes a claim"`
+	AckWait time.Duration `koanf:"ack_wait" doc:"silence after which a message is redelivered"`
 	// HeldBytes bounds the memory of the commands of one effect.
-	HeldBytes int `koanf:"held_bytes"`
+	HeldBytes int `koanf:"held_bytes" doc:"memory of the waiting commands of one effect"`
 	// StandardHTTP uses Go's net/http client for plain http too.
-	StandardHTTP bool `koanf:"standard_http"`
+	StandardHTTP bool `koanf:"standard_http" doc:"call http:// with Go's standard client too"`
 }
 
 type logConfig struct {
-	Level string `koanf:"level"`
+	Level string `koanf:"level" doc:"debug, info, warn or error"`
 }
 
 // Defaults returns the configuration without a file, variables and flags.

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -222,6 +223,29 @@ func inputsOf(set *saga.Set, m *manifests.Saga, test *manifests.Test, key edda.K
 		}
 	}
 	return out
+}
+
+// Walkthrough lists the inputs of the first test of the first saga at the paths, as a person gives
+// them, and the key of its instance. They bring a process with mocked effects to the test's end.
+func Walkthrough(paths ...string) (edda.Key, []edda.Event, error) {
+	l, err := load(paths)
+	if err != nil {
+		return edda.Key{}, nil, err
+	}
+	if l.problems.Failed() || len(l.programs) == 0 {
+		return edda.Key{}, nil, fmt.Errorf("the manifests in %s have errors: edda lint shows them", strings.Join(paths, ", "))
+	}
+	set, err := saga.NewSet(l.programs...)
+	if err != nil {
+		return edda.Key{}, nil, fmt.Errorf("load the manifests: %w", err)
+	}
+	m := l.programs[0].Manifest()
+	key := edda.Key{Tenant: DevTenant, Saga: m.Name.Text}
+	for _, test := range mockeffect.Preferred(m) {
+		key.Correlation = keyOfTest(set, m, test)
+		return key, slices.DeleteFunc(inputsOf(set, m, test, key), func(ev edda.Event) bool { return ev.Kind == edda.KindTimer }), nil
+	}
+	return key, nil, nil
 }
 
 // keyOfTest is the key of the first instance of a test; empty if its events name none.

@@ -15,11 +15,11 @@ import (
 
 // redisConfig is the address of Redis, which holds messages of sagas and the Hero systems.
 type redisConfig struct {
-	URL  string `koanf:"url" flag:"redis,redis-url" secret:"yes"` // redis://, or rediss:// with user and password
-	Addr string `koanf:"addr" flag:"redis-addr"`                  // host:port, if no URL is needed
-	CA   string `koanf:"ca"`
-	Cert string `koanf:"cert"`
-	Key  string `koanf:"key"`
+	URL  string `koanf:"url" flag:"redis,redis-url" secret:"yes" doc:"redis:// or rediss://; for message:, job: effects and Hero"` // redis://, or rediss:// with user and password
+	Addr string `koanf:"addr" flag:"redis-addr" doc:"host:port, instead of url"`                                                   // host:port, if no URL is needed
+	CA   string `koanf:"ca" doc:"file with the authorities of its certificate"`
+	Cert string `koanf:"cert" doc:"file with the certificate of this process"`
+	Key  string `koanf:"key" doc:"file with its key"`
 }
 
 func (c redisConfig) configured() bool { return c.URL != "" || c.Addr != "" }
@@ -27,7 +27,7 @@ func (c redisConfig) configured() bool { return c.URL != "" || c.Addr != "" }
 // heroConfig configures the roles coordinator and runner.
 type heroConfig struct {
 	// Tenant is the tenant of the flows' instances.
-	Tenant     string           `koanf:"tenant"`
+	Tenant     string           `koanf:"tenant" doc:"tenant of the flows' instances"`
 	API        heroAPIConfig    `koanf:"api"`
 	Mycelium   myceliumConfig   `koanf:"mycelium"`
 	Runner     runnerConfig     `koanf:"runner"`
@@ -36,54 +36,54 @@ type heroConfig struct {
 
 // heroAPIConfig holds the addresses of the coordinator's methods.
 type heroAPIConfig struct {
-	HTTPIP   string `koanf:"http_ip" flag:"api-http-ip"`
-	HTTPPort int    `koanf:"http_port" flag:"api-http-port"`
-	WSIP     string `koanf:"ws_ip" flag:"api-ws-ip"`
-	WSPort   int    `koanf:"ws_port" flag:"api-ws-port"`
+	HTTPIP   string `koanf:"http_ip" flag:"api-http-ip" doc:"address of the coordinator's API"`
+	HTTPPort int    `koanf:"http_port" flag:"api-http-port" doc:"its port"`
+	WSIP     string `koanf:"ws_ip" flag:"api-ws-ip" doc:"address of its WebSocket"`
+	WSPort   int    `koanf:"ws_port" flag:"api-ws-port" doc:"its port"`
 	// Tokens is a file of "sha256:… actor" lines. Without it the server trusts every caller
 	// and listens on loopback only.
-	Tokens string `koanf:"tokens"`
+	Tokens string `koanf:"tokens" doc:"file of callers; without it everyone may call, on loopback only"`
 }
 
 // myceliumConfig is the address of Mycelium's message API.
 type myceliumConfig struct {
-	Enabled  bool   `koanf:"enabled"`
-	URL      string `koanf:"url" flag:"mycelium-url"`
-	IP       string `koanf:"ip" flag:"mycelium-ip"`
-	Port     int    `koanf:"port" flag:"mycelium-port"`
-	Protocol string `koanf:"protocol" flag:"mycelium-protocol"` // rpc or rest
+	Enabled  bool   `koanf:"enabled" doc:"send messages through Mycelium"`
+	URL      string `koanf:"url" flag:"mycelium-url" doc:"URL of Mycelium's API, instead of ip and port"`
+	IP       string `koanf:"ip" flag:"mycelium-ip" doc:"address of Mycelium's API"`
+	Port     int    `koanf:"port" flag:"mycelium-port" doc:"its port; 0 is 8990, or 8989 for rest"`
+	Protocol string `koanf:"protocol" flag:"mycelium-protocol" doc:"rpc or rest"` // rpc or rest
 }
 
 // runnerConfig configures the role runner.
 type runnerConfig struct {
-	ID uint32 `koanf:"id"`
+	ID uint32 `koanf:"id" doc:"another number for each runner of a context"`
 	// Contexts lists the contexts whose queues the runner takes jobs from. Empty means every
 	// context where runner:<id> is registered as local.
-	Contexts []uint32 `koanf:"contexts"`
+	Contexts []uint32 `koanf:"contexts" doc:"contexts whose jobs it takes; unset: all where it is local"`
 	// Topic is the Mycelium topic that it takes jobs from; runner<id> by default.
-	Topic        string              `koanf:"topic"`
-	Interpreters map[string][]string `koanf:"interpreters"`
-	Concurrency  int                 `koanf:"concurrency"`
-	Timeout      time.Duration       `koanf:"timeout"` // of a job without one
-	Output       int64               `koanf:"output"`  // bytes
-	Memory       int64               `koanf:"memory"`  // bytes
-	CPU          time.Duration       `koanf:"cpu"`
+	Topic        string              `koanf:"topic" doc:"Mycelium topic of its jobs; unset: runner<id>"`
+	Interpreters map[string][]string `koanf:"interpreters" doc:"command lines by script type, such as python: [python3, \"-\"]"`
+	Concurrency  int                 `koanf:"concurrency" doc:"jobs at once; 0: one for each processor"`
+	Timeout      time.Duration       `koanf:"timeout" doc:"of a job without one; 0 is 10m"` // of a job without one
+	Output       int64               `koanf:"output" doc:"bytes of a job; 0 is 1 MiB"`      // bytes
+	Memory       int64               `koanf:"memory" doc:"bytes of a job; 0 is 1 GiB"`      // bytes
+	CPU          time.Duration       `koanf:"cpu" doc:"processor time of a job; 0 is 1h"`
 	// Logs of jobs: bytes before rotation, rotated parts per log, files per context, and age
 	// since the last write.
-	LogSize      int64         `koanf:"log_size"`
-	LogRotations int           `koanf:"log_rotations"`
-	LogFiles     int           `koanf:"log_files"`
-	LogAge       time.Duration `koanf:"log_age"`
+	LogSize      int64         `koanf:"log_size" doc:"bytes of a log before it is rotated; 0 is 1 MiB"`
+	LogRotations int           `koanf:"log_rotations" doc:"older parts of each log"`
+	LogFiles     int           `koanf:"log_files" doc:"logs of a context"`
+	LogAge       time.Duration `koanf:"log_age" doc:"age of a log since the last write"`
 	// Sandbox runs scripts without network and without the host's files.
-	Sandbox bool `koanf:"sandbox"`
+	Sandbox bool `koanf:"sandbox" doc:"run scripts without network and the host's files"`
 	// Secrets name the variables whose values are masked in logs and results.
-	Secrets []string `koanf:"secrets"`
+	Secrets []string `koanf:"secrets" doc:"variables whose values are masked; unset: names like *SECRET*"`
 }
 
 // supervisorConfig is the address at which the role runner serves the supervisor's API.
 type supervisorConfig struct {
-	Addr   string `koanf:"addr"`                // of HTTP; empty: none
-	Secret string `koanf:"secret" secret:"yes"` // of the callers
+	Addr   string `koanf:"addr" doc:"HTTP address of the supervisor's API; unset: none"`                 // of HTTP; empty: none
+	Secret string `koanf:"secret" secret:"yes" doc:"of its callers; without one there is no supervisor"` // of the callers
 }
 
 // The ports of Mycelium's API, JSON-RPC and REST.

@@ -68,11 +68,11 @@ func (p *process) Compact(ctx context.Context, who server.Operator, tell func(an
 // retentionConfig says how long rows are kept; 0 means for ever. Claims have
 // effects.retention, and a saga may have retention: in its manifest.
 type retentionConfig struct {
-	Instances   time.Duration `koanf:"instances"` // finished instances
-	History     time.Duration `koanf:"history"`
-	DeadLetters time.Duration `koanf:"dead_letters"`
-	Audit       time.Duration `koanf:"audit"`
-	Manifests   time.Duration `koanf:"manifests"` // unused texts
+	Instances   time.Duration `koanf:"instances" doc:"finished instances; 0 is for ever"` // finished instances
+	History     time.Duration `koanf:"history" doc:"history of instances, in whole days"`
+	DeadLetters time.Duration `koanf:"dead_letters" doc:"dead letters, since they were written"`
+	Audit       time.Duration `koanf:"audit" doc:"audit entries"`
+	Manifests   time.Duration `koanf:"manifests" doc:"texts of versions that nothing needs any more"` // unused texts
 }
 
 const retentionDay = 24 * time.Hour
