@@ -131,7 +131,7 @@ func (r *reader) actionKeys(a *Action) keys {
 	}
 	switch a.Kind { // words that are keys of other actions too
 	case "undo":
-		known["undo"] = named("what is undone", "member")
+		known["undo"] = func(n *yaml.Node) { r.undone(a, n) }
 	case "start":
 		known["event"] = func(n *yaml.Node) { e := r.name(n, "a trigger", "event_name"); a.Event = &e }
 	}
@@ -204,6 +204,27 @@ func (r *reader) due(a *Action, n *yaml.Node) {
 	text, _ := v.Scalar.(string)
 	d, _ := ParseDuration(text) // span has reported an invalid one
 	a.Due = &Duration{Pos: r.pos(n), Text: text, D: d}
+}
+
+// undone reads what is undone: a name, a member, or a member whose index is an expression.
+func (r *reader) undone(a *Action, n *yaml.Node) {
+	v := &Value{}
+	if n.Kind == yaml.ScalarNode && strings.Contains(n.Value, "${") {
+		v = r.value(n)
+	}
+	group, found := "", false
+	if len(v.Parts) == 3 && v.Parts[1].Expr != nil && v.Parts[2].Text == "]" {
+		group, found = strings.CutSuffix(v.Parts[0].Text, "[")
+	}
+	if !found || !r.Defs["step"].form.MatchString(group) {
+		a.Name = r.name(n, "what is undone", "undone")
+		if v.Kind == Template && r.Defs["undone"].form.MatchString(a.Name.Text) { // its form is that of a member, such as a[${x}]b[${y}]
+			r.errorf(n, "%q cannot be what is undone: that is %s", shorten(n.Value), r.Defs["undone"].Description)
+		}
+		return
+	}
+	a.Name = Name{Pos: r.pos(n), Text: group}
+	a.Index = &Value{Pos: v.Parts[1].Expr.Pos, Kind: Expression, Expr: v.Parts[1].Expr}
 }
 
 // undo reads the undo of a step: an effect or command, or a name for short.

@@ -217,6 +217,7 @@ type Action struct {
 	Every      *Value
 	Zone       *Value // of a timer's days, months and time of day
 	Catchup    string
+	Index      *Value // undo: the index of a member, if it is chosen at run time; Name is its group's
 	Value      *Value // done's result, fail's reason
 	Short      bool   // undo: name, which means with: =input
 }

@@ -122,7 +122,7 @@ func (w *walk) action(a *Action) {
 	}
 	w.expr(a.If)
 	w.expr(a.Each)
-	for _, v := range []*Value{a.With, a.To, a.Key, a.Message, a.After, a.At, a.Every, a.Zone, a.DueValue, a.Value} {
+	for _, v := range []*Value{a.With, a.To, a.Key, a.Message, a.After, a.At, a.Every, a.Zone, a.DueValue, a.Index, a.Value} {
 		w.value(v)
 	}
 	w.assigns(a.Set)

@@ -17,6 +17,7 @@ import (
 type wait struct {
 	step    string // or group
 	command string // identifies the round
+	ends    bool   // the seq ends here
 }
 
 // member is the item of an each that an action runs for.

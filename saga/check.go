@@ -342,7 +342,9 @@ func (c *compiler) checkUndo(a *manifests.Action, n names) {
 		compensated = compensated || x.Kind == verbCompensate && (x.Name.Text == name || x.ID != nil && x.ID.Text == name)
 	})
 	switch {
-	case compensated:
+	case a.Index != nil && n.known(name) && !n.groups[name]:
+		c.errorf(a.Name.Pos, "%s is no group: only an each has members to choose from", name)
+	case compensated && a.Index == nil:
 	case !n.known(name):
 		c.errorf(a.Name.Pos, "there is no step %q to undo%s", name, didYouMean(name, n.all()))
 	case !n.undoable[name] && !n.undoable[base]:

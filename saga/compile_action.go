@@ -39,7 +39,7 @@ func (b *actionCompiler) action(src *manifests.Action, names []string) *action {
 	a.with = b.value(src.With, names)
 	a.to, a.key = b.value(src.To, names), b.value(src.Key, names)
 	a.after, a.at, a.every = b.value(src.After, names), b.value(src.At, names), b.value(src.Every, names)
-	a.zone = b.value(src.Zone, names)
+	a.zone, a.index = b.value(src.Zone, names), b.value(src.Index, names)
 	a.due, a.value = b.value(src.DueValue, names), b.value(src.Value, names)
 	a.set, a.unset = b.assigns(src.Set, names), paths(src.Unset)
 	if a.verb.compile != nil {
@@ -128,7 +128,7 @@ func (b *actionCompiler) label(src *manifests.Action) string {
 func (a *action) names(into map[string]bool) {
 	addNames(into, a.iff)
 	addNames(into, a.each)
-	for _, v := range []*value{a.with, a.to, a.key, a.after, a.at, a.every, a.zone, a.due, a.value} {
+	for _, v := range []*value{a.with, a.to, a.key, a.after, a.at, a.every, a.zone, a.index, a.due, a.value} {
 		v.names(into)
 	}
 	for _, s := range a.set {

@@ -169,6 +169,9 @@ func (g *grapher) drawTimer(from edgeStart, a *manifests.Action) edgeStart {
 
 func (g *grapher) drawAct(from edgeStart, a *manifests.Action) edgeStart {
 	text := a.Kind + " " + a.Name.Text
+	if a.Index != nil {
+		text += "[" + shorten(a.Index.Expr.Source) + "]"
+	}
 	return g.place(from, a, "act:"+text, text, NodeAct)
 }
 

@@ -134,6 +134,7 @@ type action struct {
 	at    *value
 	every *value
 	zone  *value // of a timer
+	index *value // of the member that an undo chooses
 	due   *value // if it is an expression
 	value *value // done, fail, message
 	// needs has the names that the undo, or a later action of a seq, may refer to.

@@ -38,6 +38,9 @@ func (r *run) runSeq(stack []edda.SeqPosition, sc *scope) error {
 		if err != nil {
 			return err
 		}
+		if w.ends {
+			return nil
+		}
 		if r.in.Status == status && r.mustWait(w) {
 			return r.park(stack, w, sc)
 		}

@@ -356,10 +356,13 @@ func (r *run) raiseUndone(name string) error {
 }
 
 // emitUndo undoes one step, or all members of a group, while the saga runs.
-func (r *run) emitUndo(a *action, _ *scope, _ *member) (wait, error) {
+func (r *run) emitUndo(a *action, sc *scope, _ *member) (wait, error) {
 	name := a.src.Name.Text
 	if !r.running() {
 		return wait{}, nil
+	}
+	if a.index != nil {
+		return r.emitUndoMember(a, sc)
 	}
 	frames := r.popFrames(name)
 	w := wait{step: name + ".undo"}
@@ -368,6 +371,47 @@ func (r *run) emitUndo(a *action, _ *scope, _ *member) (wait, error) {
 	}
 	n := len(frames) - 1
 	return w, r.undoFrame(frames[n], edda.Undo{Explicit: true, Raise: name, Rest: frames[:n:n]})
+}
+
+// emitUndoMember undoes a member that an expression chooses. An event may choose it twice, or too
+// early, and the handler of .undone may give money back. So .undone follows only an undo that ran;
+// where there is none to run it is refused, and its seq ends. An index of no member is poison.
+func (r *run) emitUndoMember(a *action, sc *scope) (wait, error) {
+	x, err := a.index.eval(sc)
+	if err != nil {
+		return wait{}, err
+	}
+	group := a.src.Name.Text
+	index, ok := x.(int)
+	if !ok {
+		return wait{}, r.poison("undo: the index of a member of %s is a whole number, not a %s", group, jsonvalue.TypeName(x))
+	}
+	s := r.step(group + "[" + strconv.Itoa(index) + "]")
+	if s == nil {
+		return wait{}, r.poison("undo: there is no %s[%d]", group, index)
+	}
+	if why := r.notUndone(*s); why != "" {
+		r.output(edda.Output{Word: "refused", Name: s.ID + ".undo", Reason: why})
+		return wait{ends: true}, nil
+	}
+	i := slices.IndexFunc(r.in.Frames, func(f edda.Frame) bool { return f.Command == s.Command })
+	name, frame := s.ID, r.in.Frames[i]
+	r.in.Frames = slices.Delete(r.in.Frames, i, i+1)
+	return wait{step: name + ".undo"}, r.undoFrame(frame, edda.Undo{Explicit: true, Raise: name})
+}
+
+// notUndone says why nothing can undo the latest round of a step now; empty if its frame can.
+func (r *run) notUndone(s edda.Step) string {
+	ofIt := func(f edda.Frame) bool { return f.Command == s.Command }
+	switch {
+	case s.Status == edda.StepPending:
+		return "its outcome is not known yet"
+	case slices.ContainsFunc(r.in.Frames, ofIt):
+		return ""
+	case slices.ContainsFunc(r.in.Undos, func(u edda.Undo) bool { return ofIt(u.Frame) || slices.ContainsFunc(u.Rest, ofIt) }):
+		return "it is being undone"
+	}
+	return "nothing to undo: it is " + string(s.Status)
 }
 
 // popFrames removes and returns the newest frame of a step, or all frames of a group.
