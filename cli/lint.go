@@ -34,18 +34,33 @@ func (t *terminal) lintCommand() *cobra.Command {
 }
 
 func (t *terminal) testCommand() *cobra.Command {
-	var verbose bool
+	var verbose, update bool
 	c := &cobra.Command{
 		Use: "test PATH...", Short: "Run the tests of sagas; no server needed",
+		Long: `Run the tests of sagas, in virtual time. A failing test is shown as a diff.
+
+--update rewrites the expect: lists that differ, in their files, and shows what it
+changed. Entries that match, comments and layout stay; inputs and end: are never
+changed. It leaves a file alone that has errors, or whose lists it cannot rewrite
+safely. Read the diff: it makes the tests agree with the saga, right or wrong.`,
 		Args: paths(),
 		RunE: func(_ *cobra.Command, paths []string) error {
 			files, problems, err := manifests.ParseFiles(paths...)
 			if err != nil {
 				return err
 			}
+			if update {
+				if err := t.updateTests(files, problems); err != nil {
+					return err
+				}
+				if files, problems, err = manifests.ParseFiles(paths...); err != nil {
+					return err
+				}
+			}
 			return t.test(files, problems, verbose)
 		},
 	}
+	c.Flags().BoolVar(&update, "update", false, "rewrite the expect: lists that differ, and show the changes")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "name the tests that pass too")
 	return c
 }

@@ -243,20 +243,23 @@ func (b *tokenBook) revoke() *cobra.Command {
 	}
 }
 
-// replaceFile replaces a file atomically. A new file has mode 0600.
+// replaceFile replaces a file atomically. A new file has mode 0600; a symbolic link stays.
 func replaceFile(path string, text []byte) error {
 	mode := fs.FileMode(0o600)
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	next, err := os.CreateTemp(filepath.Dir(path), ".tokens-*")
+	next, err := os.CreateTemp(filepath.Dir(path), ".edda-*")
 	if err != nil {
-		return fmt.Errorf("tokens: %w", err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer os.Remove(next.Name())
 	_, err = next.Write(text)
 	if err := errors.Join(err, next.Chmod(mode), next.Sync(), next.Close()); err != nil {
-		return fmt.Errorf("tokens: %w", err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return os.Rename(next.Name(), path)
 }

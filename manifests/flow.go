@@ -21,7 +21,8 @@ type Entry struct {
 type Ordered []Entry
 
 // Flow writes a canonical value in YAML's flow style, as tests are written by hand: texts without
-// quotes where YAML reads the same text back, maps sorted by key unless they are [Ordered].
+// quotes where YAML reads the same text back, maps sorted by key unless they are
+// [Ordered] or those of a literal [Value].
 func Flow(v any) string {
 	var b strings.Builder
 	flow(&b, v)
@@ -48,6 +49,8 @@ func flow(b *strings.Builder, v any) {
 		}
 		slices.SortFunc(sorted, func(x, y Entry) int { return strings.Compare(x.Key, y.Key) })
 		flow(b, sorted)
+	case *Value:
+		flow(b, v.ordered())
 	case Ordered:
 		b.WriteByte('{')
 		for i, e := range v {
@@ -65,6 +68,25 @@ func flow(b *strings.Builder, v any) {
 		}
 		b.Write(raw)
 	}
+}
+
+// ordered returns a literal with the keys of its maps in their order.
+func (v *Value) ordered() any {
+	switch v.Kind {
+	case Map:
+		out := make(Ordered, 0, len(v.Fields))
+		for _, f := range v.Fields {
+			out = append(out, Entry{f.Name, f.Value.ordered()})
+		}
+		return out
+	case List:
+		out := make([]any, 0, len(v.Items))
+		for _, item := range v.Items {
+			out = append(out, item.ordered())
+		}
+		return out
+	}
+	return v.Scalar
 }
 
 // flowText writes a text without quotes if that reads back as the same text.

@@ -285,6 +285,7 @@ type TestStep struct {
 	// Expect is nil when absent, and empty for [].
 	Expect    []Expect
 	HasExpect bool
+	ExpectPos Pos // of its value
 }
 
 // Expect is one expected output: the fields that must match.
@@ -293,4 +294,5 @@ type Expect struct {
 	Word   string // first key that is an output word
 	Fields map[string]any
 	Order  []string // of the fields, as written
+	Values []*Value // of the fields, in that order
 }

@@ -61,7 +61,7 @@ func (r *reader) step(n *yaml.Node) *TestStep {
 		"key":  func(n *yaml.Node) { s.Key = r.text(n, "key") },
 		"data": func(n *yaml.Node) { s.Data = r.data(n) },
 		"expect": func(n *yaml.Node) {
-			s.HasExpect, s.Expect = true, []Expect{} // an empty list expects no output
+			s.HasExpect, s.Expect, s.ExpectPos = true, []Expect{}, r.pos(n) // an empty list expects no output
 			r.items(n, "expect", func(i *yaml.Node) { s.Expect = append(s.Expect, r.expect(i)) })
 		},
 		"by":             func(n *yaml.Node) { s.By = r.text(n, "by") },
@@ -141,8 +141,9 @@ func (r *reader) expect(n *yaml.Node) Expect {
 		} else if known := r.Defs["expect"].Properties; e.Word != "" && (known[k.Value] == nil || slices.Contains(r.outputs, k.Value)) {
 			r.unknown(k, "an entry of expect", slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(key string) bool { return slices.Contains(r.outputs, key) }))
 		}
-		e.Fields[k.Value] = r.data(v)
-		e.Order = append(e.Order, k.Value)
+		value := r.literal(v)
+		e.Fields[k.Value], _ = value.Const()
+		e.Order, e.Values = append(e.Order, k.Value), append(e.Values, value)
 	})
 	if e.Word != "" || n.Kind != yaml.MappingNode {
 		return e

@@ -172,9 +172,7 @@ func (w *tester) compareEnd(end *manifests.Value) string {
 	}
 	var lines []diffLine
 	for _, f := range end.Fields {
-		want, _ := f.Value.Const()
-		got := endField(in, f.Name)
-		lines = append(lines, compareField(f.Name, want, got)...)
+		lines = append(lines, compareField(f.Name, f.Value, endField(in, f.Name))...)
 	}
 	return showDiff("end", lines)
 }

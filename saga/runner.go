@@ -64,8 +64,27 @@ type tester struct {
 	deaths []string // the same with their reasons, for the failures of later steps
 }
 
+// UpdatedExpects runs the tests of a saga, and returns new lists for the steps whose outputs differ
+// from the expected ones. A step without expect is not compared, so it gets none.
+func UpdatedExpects(m *manifests.Saga, o Options) []manifests.ExpectChange {
+	p, _ := Compile(m, o)
+	if p == nil {
+		return nil
+	}
+	var out []manifests.ExpectChange
+	for _, t := range m.Tests {
+		p.runSteps(t, func(s *manifests.TestStep, outs []edda.Output) {
+			out = append(out, manifests.ExpectChange{Step: s, Entries: updatedExpect(s, outs)})
+		})
+	}
+	return out
+}
+
 // runTest returns a trace of all outputs, and how they differ from the expected ones.
-func (p *Program) runTest(t *manifests.Test) ([]byte, string) {
+func (p *Program) runTest(t *manifests.Test) ([]byte, string) { return p.runSteps(t, nil) }
+
+// runSteps is runTest that goes on after a step whose outputs differ, if differs takes them.
+func (p *Program) runSteps(t *manifests.Test, differs func(*manifests.TestStep, []edda.Output)) ([]byte, string) {
 	set, err := NewSet(p)
 	if err != nil {
 		return nil, err.Error()
@@ -80,7 +99,9 @@ func (p *Program) runTest(t *manifests.Test) ([]byte, string) {
 		}
 		untaken := p.untaken(step, outs)
 		title := fmt.Sprintf("step %d (%s)", i+1, describeStep(step))
-		if diff := showDiff(title, compareOutputs(step, outs)); diff != "" {
+		if diff := showDiff(title, compareOutputs(step, outs)); diff != "" && differs != nil {
+			differs(step, outs)
+		} else if diff != "" {
 			if because := slices.Concat(untaken, w.errors); len(because) > 0 {
 				diff += "  because: " + strings.Join(because, "\n           ") + "\n"
 			}

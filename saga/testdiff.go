@@ -62,6 +62,33 @@ func compareOutputs(s *manifests.TestStep, outs []edda.Output) []diffLine {
 	return lines
 }
 
+// updatedExpect is the list that expects what came. An entry that matches stays as it is written, and
+// one that differs keeps the fields that it names.
+func updatedExpect(s *manifests.TestStep, outs []edda.Output) []manifests.ExpectEntry {
+	out := []manifests.ExpectEntry{}
+	old := 0
+	for _, p := range align(s.Expect, namedOutputs(s.Expect, outs)) {
+		switch {
+		case p.want == nil:
+			out = append(out, manifests.ExpectEntry{Old: -1, Text: manifests.Flow(newExpect(*p.got))})
+			continue
+		case p.got == nil:
+		case matches(*p.want, *p.got):
+			out = append(out, manifests.ExpectEntry{Old: old})
+		default:
+			out = append(out, manifests.ExpectEntry{Old: old, Text: manifests.Flow(asExpected(*p.want, *p.got))})
+		}
+		old++
+	}
+	return out
+}
+
+// newExpect has the fields that a new entry compares. The due of an effect that names none is the
+// default.
+func newExpect(o edda.Output) manifests.Ordered {
+	return slices.DeleteFunc(outputFields(o), func(f manifests.Entry) bool { return f.Key == "due" && f.Value == durationText(defaultDue) })
+}
+
 // pair is an expected output beside the one that it means; one of them may be nil.
 type pair struct {
 	want *manifests.Expect
@@ -151,8 +178,8 @@ func likeness(e manifests.Expect, o edda.Output) int {
 
 func expectedText(e manifests.Expect) string {
 	fields := make(manifests.Ordered, 0, len(e.Order))
-	for _, name := range e.Order {
-		fields = append(fields, manifests.Entry{Key: name, Value: e.Fields[name]})
+	for i, name := range e.Order {
+		fields = append(fields, manifests.Entry{Key: name, Value: e.Values[i]})
 	}
 	return manifests.Flow(fields)
 }
@@ -161,14 +188,11 @@ func expectedText(e manifests.Expect) string {
 // written as the test writes it, so that only what differs looks different.
 func asExpected(e manifests.Expect, o edda.Output) manifests.Ordered {
 	var fields manifests.Ordered
-	for _, name := range e.Order {
-		want := e.Fields[name]
-		if fieldMatches(name, want, o) {
-			fields = append(fields, manifests.Entry{Key: name, Value: want})
-			continue
-		}
-		if got := outputField(name, o); got != nil {
-			fields = append(fields, manifests.Entry{Key: name, Value: projected(want, got)})
+	for i, name := range e.Order {
+		if fieldMatches(name, e.Fields[name], o) {
+			fields = append(fields, manifests.Entry{Key: name, Value: e.Values[i]})
+		} else if got := outputField(name, o); got != nil {
+			fields = append(fields, manifests.Entry{Key: name, Value: projected(e.Values[i], got)})
 		}
 	}
 	return fields
@@ -183,7 +207,7 @@ func outputField(name string, o edda.Output) any {
 		return orNil(o.Step)
 	case "id":
 		return orNil(o.ID)
-	case "result":
+	case "with", "result":
 		return decodeOrNil(o.With)
 	case "attempt":
 		return o.Attempt
@@ -215,7 +239,11 @@ func outputFields(o edda.Output) manifests.Ordered {
 	add("to", o.To)
 	add("key", o.Key)
 	if len(o.With) > 0 {
-		fields = append(fields, manifests.Entry{Key: "with", Value: decodeOrNil(o.With)})
+		name := "with"
+		if o.Word == "end" {
+			name = "result"
+		}
+		fields = append(fields, manifests.Entry{Key: name, Value: decodeOrNil(o.With)})
 	}
 	add("due", o.Due)
 	add("for", o.For)
@@ -233,29 +261,32 @@ func outputFields(o edda.Output) manifests.Ordered {
 	return fields
 }
 
-// projected reduces a value to the keys of maps that a test names, because it compares no others.
-func projected(want, got any) any {
-	switch want := want.(type) {
+// projected reduces a value to the keys of maps that a test names, because it compares no others. It
+// keeps the test's order, and what matches as the test writes it.
+func projected(want *manifests.Value, got any) any {
+	literal, _ := want.Const()
+	if subset(literal, got) {
+		return want
+	}
+	switch g := got.(type) {
 	case map[string]any:
-		g, ok := got.(map[string]any)
-		if !ok {
+		if want.Kind != manifests.Map {
 			return got
 		}
-		out := map[string]any{}
-		for key, w := range want {
-			if inner, there := g[key]; there {
-				out[key] = projected(w, inner)
+		out := manifests.Ordered{}
+		for _, f := range want.Fields {
+			if inner, there := g[f.Name]; there {
+				out = append(out, manifests.Entry{Key: f.Name, Value: projected(f.Value, inner)})
 			}
 		}
 		return out
 	case []any:
-		g, ok := got.([]any)
-		if !ok || len(g) != len(want) {
+		if want.Kind != manifests.List || len(want.Items) != len(g) {
 			return got
 		}
 		out := make([]any, len(g))
 		for i := range g {
-			out[i] = projected(want[i], g[i])
+			out[i] = projected(want.Items[i], g[i])
 		}
 		return out
 	}
@@ -263,12 +294,12 @@ func projected(want, got any) any {
 }
 
 // compareField compares one field of a test's end.
-func compareField(name string, want, got any) []diffLine {
+func compareField(name string, want *manifests.Value, got any) []diffLine {
 	line := func(v any) string {
 		written := manifests.Flow(manifests.Ordered{{Key: name, Value: v}})
 		return written[1 : len(written)-1] // without braces, as in a block
 	}
-	if subset(want, got) {
+	if literal, _ := want.Const(); subset(literal, got) {
 		return []diffLine{{' ', line(want)}}
 	}
 	return []diffLine{{'-', line(want)}, {'+', line(projected(want, got))}}

@@ -35,7 +35,7 @@ func TestOnlyWhatDiffersLooksDifferent(t *testing.T) {
 		{"one output did not come", "[{event: Asked}, {revoke: x}, {effect: charge}, {timer: t}, {command: Order.Ship}]",
 			"    {event: Asked}\n  - {revoke: x}\n    {effect: charge}\n    {timer: t}\n    {command: Order.Ship}\n"},
 		{"a field of the same output", `[{event: Asked, with: {text: "a: c", deep: {y: 2}}}, {effect: charge, with: {amount: 24}, due: 120m}, {timer: t, for: 1h}, {command: Order.Ship, to: K, with: {list: [1]}}]`,
-			"  - {event: Asked, with: {deep: {y: 2}, text: \"a: c\"}}\n  + {event: Asked, with: {deep: {y: 2}, text: \"a: b\"}}\n" +
+			"  - {event: Asked, with: {text: \"a: c\", deep: {y: 2}}}\n  + {event: Asked, with: {text: \"a: b\", deep: {y: 2}}}\n" +
 				"  - {effect: charge, with: {amount: 24}, due: 120m}\n  + {effect: charge, with: {amount: 25}, due: 120m}\n" +
 				"  - {timer: t, for: 1h}\n  + {timer: t, for: 30m}\n" +
 				"  - {command: Order.Ship, to: K, with: {list: [1]}}\n  + {command: Order.Ship, to: K, with: {list: [1, 2]}}\n"},
