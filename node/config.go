@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -98,6 +100,8 @@ type streamsConfig struct {
 	// MaxPayload bounds a message, in bytes; zero means 1 MiB. A larger message becomes
 	// a dead letter. NATS has a limit of its own before that.
 	MaxPayload int `koanf:"max_payload" doc:"bytes of a message; a larger one is a dead letter"`
+	// CloudEvents lists the kinds of work that go out as CloudEvents.
+	CloudEvents []string `koanf:"cloudevents" doc:"kinds of work that go out as CloudEvents: fact, command"`
 }
 
 type gatewayConfig struct {
@@ -190,6 +194,11 @@ func (c Config) validate() error {
 	}
 	if c.Streams.From != "" && c.Streams.From != "now" && c.Streams.From != "all" {
 		return configf("streams.from %q: want now or all", c.Streams.From)
+	}
+	for _, kind := range c.Streams.CloudEvents {
+		if !slices.Contains(wire.Outgoing(), kind) {
+			return configf("streams.cloudevents %q: want a list of %s", kind, strings.Join(wire.Outgoing(), ", "))
+		}
 	}
 	if c.Outbox.Max < 1 || c.Parked.Max < 1 || c.Dead.MaxBytes < 1 {
 		return configf("outbox.max %d, parked.max %d, dead_letters.max_bytes %d: want 1 at least", c.Outbox.Max, c.Parked.Max, c.Dead.MaxBytes)

@@ -129,7 +129,7 @@ func (c Config) Connection() kv.Connection {
 
 func (c Config) codec() (wire.Codec, error) {
 	mappings, err := c.mappings()
-	return wire.Codec{Grammar: wire.Grammar{NoTenancy: !c.Tenancy.Enabled}, Mappings: mappings}, err
+	return wire.Codec{Grammar: wire.Grammar{NoTenancy: !c.Tenancy.Enabled}, AsCloudEvents: c.Streams.CloudEvents, Mappings: mappings}, err
 }
 
 func (p *process) build(ctx context.Context, l *pipeline) error {

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/json"
-	"fmt"
 	"mime"
 	"net/url"
 	"slices"
@@ -87,9 +86,14 @@ func (c Codec) ofCloudEvent(ev edda.Event, s Subject, m Message, ce event.Event)
 		return ev, err
 	}
 	ev.AggregateType, ev.AggregateID = orElse(text(extension(ce, extAggregateType)), s.Name), orElse(aggregate, id)
-	ev.ID = CloudEventID(ce.Source(), ce.ID())
+	if ev.ID = CloudEventID(ce.Source(), ce.ID()); s.Family == FamilyFact {
+		ev.ID = ce.ID() // as in the envelope of a fact, whatever the configuration says
+	}
 	if setType(&ev, ce.Type()); ev.Type == "" {
 		return ev, refuse(edda.DeadNoType, "the type %.80q of the CloudEvent ends with a dot: put the event behind it", ce.Type())
+	}
+	if s.Family == FamilyFact {
+		ev.Version = factVersion
 	}
 	ev.By, ev.Why = extension(ce, extBy), extension(ce, extWhy)
 	ev.Timestamp = ce.Time().UTC()
@@ -230,33 +234,4 @@ func ceData(ce event.Event) (json.RawMessage, error) {
 func isJSON(contentType string) bool {
 	media, _, _ := mime.ParseMediaType(contentType)
 	return media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json") || media == ceStructured || media == ceBatch
-}
-
-// cloudEventOf encodes an event with a full type as a structured CloudEvent.
-func cloudEventOf(ev *edda.Event) (json.RawMessage, error) {
-	source, id, ok := strings.Cut(ev.ID, " ")
-	if !ok {
-		source, id = ownSource, ev.ID
-	}
-	ce := event.New()
-	ce.SetID(id)
-	ce.SetSource(source)
-	ce.SetType(ev.FullType)
-	if !ev.Timestamp.IsZero() {
-		ce.SetTime(ev.Timestamp)
-	}
-	for i, value := range []string{ev.Tenant, ev.Correlation, ev.Causation, ev.Trace, ev.AggregateType, ev.AggregateID, ev.By, ev.Why} {
-		if value != "" {
-			ce.SetExtension(extensions[i], value)
-		}
-	}
-	if len(ev.Payload) > 0 {
-		ce.SetDataContentType(event.ApplicationJSON)
-		ce.DataEncoded = ev.Payload
-	}
-	data, err := json.Marshal(ce)
-	if err != nil {
-		return nil, fmt.Errorf("encode CloudEvent: %w", err)
-	}
-	return data, nil
 }

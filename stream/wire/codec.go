@@ -38,6 +38,9 @@ type Codec struct {
 	MaxPayload int // bytes of a message's body; DefaultMaxPayload when zero
 	// Mappings read the messages of streams that Edda does not own, by stream.
 	Mappings map[string]*Mapping
+	// AsCloudEvents are the kinds of work that are written as CloudEvents, of [Outgoing]. Reading
+	// does not depend on it.
+	AsCloudEvents []string
 }
 
 func (c Codec) maxPayload() int {

@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
 
 	"edda"
@@ -175,6 +175,9 @@ func (c Codec) workCommand(d *Draft, w *edda.Work) error {
 		return reject("payload", err)
 	}
 	s := Subject{Tenant: w.From.Tenant, Family: FamilyCommand, Name: aggregate, ID: w.To}
+	if slices.Contains(c.AsCloudEvents, OutgoingCommands) {
+		return c.workAsCloudEvent(d, s, w, w.Name)
+	}
 	d.command = aggregateCommand{
 		TenantID: w.From.Tenant, CommandID: w.ID, AggregateID: w.To, AggregateType: aggregate,
 		PayloadJSON: string(inner), Metadata: commandMetadata(w),
@@ -194,6 +197,9 @@ const factVersion = 1
 
 func (c Codec) workFact(d *Draft, w *edda.Work) error {
 	s := Subject{Tenant: w.From.Tenant, Family: FamilyFact, Name: w.From.Saga, ID: w.From.Correlation}
+	if slices.Contains(c.AsCloudEvents, OutgoingFacts) {
+		return c.workAsCloudEvent(d, s, w, w.From.Saga+"."+w.Name)
+	}
 	d.event = envelope{
 		EventID: text(w.ID), TenantID: text(w.From.Tenant),
 		AggregateType: text(w.From.Saga), AggregateID: text(w.From.Correlation),
@@ -244,7 +250,7 @@ func (c Codec) inputMessage(d *Draft, ev *edda.Event) error {
 	if ev.Kind == edda.KindEvent {
 		s := Subject{Tenant: ev.Tenant, Family: FamilyAggregate, Name: ev.AggregateType, ID: ev.AggregateID}
 		if ev.FullType != "" {
-			return c.cloudEventMessage(d, s, ev)
+			return c.eventAsCloudEvent(d, s, ev)
 		}
 		d.event = envelope{
 			EventID: text(ev.ID), TenantID: text(ev.Tenant), AggregateType: text(ev.AggregateType),
@@ -263,18 +269,6 @@ func (c Codec) inputMessage(d *Draft, ev *edda.Event) error {
 		SignalID: text(ev.ID), TenantID: text(ev.Key.Tenant), Kind: kind, Name: text(ev.Type),
 		Payload: ev.Payload, Timestamp: timestamp{ev.Timestamp}, Metadata: md,
 	})
-}
-
-func (c Codec) cloudEventMessage(d *Draft, s Subject, ev *edda.Event) error {
-	body, err := cloudEventOf(ev)
-	if err != nil {
-		return err
-	}
-	if err = c.message(d, s, ev.ID, ev.Trace, body); err != nil {
-		return err
-	}
-	d.Header.Set(headerContentType, event.ApplicationCloudEventsJSON)
-	return nil
 }
 
 func inputKinds(k edda.Kind) (inputKind, bool) {
@@ -328,6 +322,7 @@ type Draft struct {
 	room             []byte    // for bodies
 	id, trace, taken [1]string // header values
 	event            envelope
+	cloudEvent       cloudEvent
 	command          aggregateCommand
 	result           result
 	coder            jsonvalue.Coder

@@ -166,7 +166,7 @@ func TestForeignResults(t *testing.T) {
 	})
 }
 
-func cloudEvent(id string) edda.Event {
+func shopCloudEvent(id string) edda.Event {
 	return edda.Event{
 		Kind: edda.KindEvent, ID: id, Tenant: "acme", Type: "OrderPlaced", FullType: "com.shop.OrderPlaced.v2", Version: 2,
 		AggregateType: "Order", AggregateID: "O1", Time: noon, Timestamp: noon.Truncate(time.Second), Stream: "S", Seq: 7,
@@ -178,7 +178,7 @@ func TestStructuredCloudEvents(t *testing.T) {
 	body := `{"specversion":"1.0","id":"1","source":"https://shop/a b","type":"com.shop.OrderPlaced.v2",
 		"time":"2026-01-02T12:00:00Z","datacontenttype":"application/json","tenantid":"acme",
 		"correlationid":"c1","causationid":"c0","traceparent":"` + traceparent + `","data":{"n":9007199254740993}}`
-	want := cloudEvent("https://shop/a%20b 1")
+	want := shopCloudEvent("https://shop/a%20b 1")
 	diff(t, Codec{}.Event(message(orders, body)), want)
 	diff(t, Codec{}.Event(message(orders, body, "content-type", "application/cloudevents+json; charset=utf-8")), want)
 	diff(t, Codec{}.Event(message(orders, body, "Content-Type", "application/cloudevents+json")), want)
@@ -215,7 +215,7 @@ func TestBinaryCloudEvents(t *testing.T) {
 		"ce-time", "2026-01-02T12:00:00Z", "content-type", "application/json", "ce-tenantid", "acme",
 		"ce-correlationid", "c1", "ce-causationid", "c0", "traceparent", traceparent, "ce-not_a_name", "x",
 	}
-	want := cloudEvent("/shop %C3%A4 100%") // a lone '%' is no encoding: the text stays as it is
+	want := shopCloudEvent("/shop %C3%A4 100%") // a lone '%' is no encoding: the text stays as it is
 	diff(t, Codec{}.Event(message(orders, `{"n":9007199254740993}`, headers...)), want)
 	headers[3] = "%C3%A4"
 	want.ID = "/shop ä"

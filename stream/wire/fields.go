@@ -58,6 +58,25 @@ func (r *result) Fields(c *jsonvalue.Coder) {
 	c.JSONIf("metadata", &r.Metadata)
 }
 
+func (e *cloudEvent) Fields(c *jsonvalue.Coder) {
+	c.Text("specversion", (*string)(&e.SpecVersion))
+	c.Text("type", (*string)(&e.Type))
+	c.Text("source", (*string)(&e.Source))
+	c.Text("id", (*string)(&e.ID))
+	c.TextIf("subject", (*string)(&e.Subject))
+	c.UTCIf("time", &e.Time.Time)
+	c.TextIf("tenantid", (*string)(&e.TenantID))
+	c.TextIf("aggregatetype", (*string)(&e.AggregateType))
+	c.TextIf("aggregateid", (*string)(&e.AggregateID))
+	c.TextIf("correlationid", (*string)(&e.CorrelationID))
+	c.TextIf("causationid", (*string)(&e.CausationID))
+	c.TextIf("traceparent", (*string)(&e.Traceparent))
+	c.TextIf("eddaby", (*string)(&e.By))
+	c.TextIf("eddawhy", (*string)(&e.Why))
+	c.TextIf("datacontenttype", (*string)(&e.ContentType))
+	c.JSONIf("data", &e.Data)
+}
+
 func (in *input) Fields(c *jsonvalue.Coder) {
 	c.Text("signal_id", (*string)(&in.SignalID))
 	c.TextIf("tenant_id", (*string)(&in.TenantID))

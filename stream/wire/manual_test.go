@@ -184,6 +184,14 @@ func commandRead(t *testing.T, c effects.Command) string {
 
 func commandAsked(t *testing.T, m Message) string {
 	t.Helper()
+	if isCloudEvent(m) {
+		ce, err := readCloudEvent(m)
+		if err != nil {
+			t.Error(err)
+		}
+		aggregate, name, _ := strings.Cut(ce.Type(), ".")
+		return fmt.Sprintf("Asks `%s` `%s` to `%s`, command `%s`.", aggregate, ce.Subject(), name, ce.ID())
+	}
 	var c aggregateCommand
 	var inner struct{ Command string }
 	if err := unmarshal(m.Data, &c); err != nil {
@@ -294,8 +302,17 @@ func TestTheNATSPageShowsMessagesAsTheyAreWritten(t *testing.T) {
 			Correlation: "O1", Causation: "payment-P1"},
 	}
 	all := shownMessages(t, natsPage(t))
-	for _, w := range written {
-		want, err := Codec{}.Work(w)
+	for _, i := range []int{3, 0} { // as CloudEvents
+		w := written[i]
+		w.ID = id + strconv.Itoa(len(written)+1)
+		written = append(written, w)
+	}
+	for i, w := range written {
+		codec := Codec{}
+		if i >= 4 {
+			codec = asCloudEvents
+		}
+		want, err := codec.Work(w)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -86,6 +86,69 @@ func TestWorkOnTheWire(t *testing.T) {
 	}
 }
 
+var asCloudEvents = Codec{AsCloudEvents: Outgoing()}
+
+// TestWorkOnTheWireAsCloudEvents: facts and commands alone; what Edda's own parts read stays as it is.
+func TestWorkOnTheWireAsCloudEvents(t *testing.T) {
+	for name, w := range works() {
+		m, err := asCloudEvents.Work(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch native, err := (Codec{}).Work(w); {
+		case err != nil:
+			t.Fatal(err)
+		case native.Subject != m.Subject || native.Header.Get(headerMsgID) != m.Header.Get(headerMsgID):
+			t.Errorf("%s goes to %s as %s, else to %s as %s", name, m.Subject, m.Header.Get(headerMsgID), native.Subject, native.Header.Get(headerMsgID))
+		case name == "fact" || name == "command":
+			golden(t, name+"-cloudevent", m)
+		default:
+			diff(t, string(m.Data), string(native.Data))
+		}
+	}
+}
+
+// TestAFactIsTheSameEventAsACloudEvent: it may be published again after the setting was changed, and
+// must have the same id then.
+func TestAFactIsTheSameEventAsACloudEvent(t *testing.T) {
+	w := works()["fact"]
+	for _, saga := range []string{"order", "order.eu", "Ä 1"} {
+		w.From.Saga = saga
+		native, err := Codec{}.Work(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := asCloudEvents.Work(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		diff(t, Codec{}.Event(stored(m)), Codec{}.Event(stored(native)))
+	}
+}
+
+// TestACommandIsAValidCloudEvent by the SDK.
+func TestACommandIsAValidCloudEvent(t *testing.T) {
+	w := works()["command"]
+	w.Payload, w.To, w.Time = nil, "", time.Time{}
+	for _, w := range []edda.Work{works()["command"], works()["fact"], w} {
+		m, err := asCloudEvents.Work(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ce, err := readCloudEvent(stored(m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ce.Validate(); err != nil || ce.ID() != "w-1" || ce.Source() != "/edda/sagas/order" || string(ce.Data()) != string(w.Payload) {
+			t.Errorf("%v: %s", err, ce)
+		}
+	}
+	w.Payload = json.RawMessage(`[1]`)
+	if _, err := asCloudEvents.Work(w); err == nil {
+		t.Error("a command with a list is accepted")
+	}
+}
+
 func TestResultOnTheWire(t *testing.T) {
 	m, err := Codec{}.Result(effects.Result{
 		Tenant: "acme", CommandID: "c-9", Effect: "charge", Outcome: edda.Succeeded,
@@ -340,7 +403,7 @@ func TestMessagesDoNotShareMemory(t *testing.T) {
 }
 
 func envelopes() []any {
-	return []any{&envelope{}, &metadata{}, &command{}, &result{}, &input{}, &aggregateCommand{}}
+	return []any{&envelope{}, &metadata{}, &command{}, &result{}, &input{}, &aggregateCommand{}, &cloudEvent{}}
 }
 
 func TestEnvelopesAreWrittenAndReadAsByEncodingJSON(t *testing.T) {

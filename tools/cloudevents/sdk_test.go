@@ -15,6 +15,7 @@ import (
 	"github.com/cloudevents/sdk-go/protocol/nats_jetstream/v2"
 	sdk "github.com/cloudevents/sdk-go/v2"
 	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"edda/internal/harness"
@@ -148,17 +149,23 @@ func sends(t *testing.T, e *harness.Edda) map[string]func(context.Context, hook)
 	}
 }
 
+// build builds the binary under test.
+func build(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "edda")
+	if out, err := exec.Command("go", "build", "-C", "../..", "-o", binary, "./cmd/edda").CombinedOutput(); err != nil {
+		t.Fatalf("build edda: %v\n%s", err, out)
+	}
+	return binary
+}
+
 func ptr[T any](v T) *T { return &v }
 
 // TestWebhooksFromTheSDKReachTheirSagas sends the webhooks in every way to a process of its own. Each
 // starts an instance or advances it, and none is dead, ignored or parked. All of them once more in
 // another way are duplicates: over the other transport, because a stream drops those of its own.
 func TestWebhooksFromTheSDKReachTheirSagas(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "edda")
-	if out, err := exec.Command("go", "build", "-C", "../..", "-o", binary, "./cmd/edda").CombinedOutput(); err != nil {
-		t.Fatalf("build edda: %v\n%s", err, out)
-	}
-	hooks := readHooks(t)
+	binary, hooks := build(t), readHooks(t)
 	ways := []string{"NATS, structured", "NATS, binary", "HTTP, structured", "HTTP, binary"}
 	for i, way := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -188,12 +195,17 @@ func TestWebhooksFromTheSDKReachTheirSagas(t *testing.T) {
 	})
 }
 
-// start starts a process with the saga.
+// start starts a process with the saga of the webhooks.
 func start(t *testing.T, binary string, hooks []hook) *harness.Edda {
 	t.Helper()
+	return startWith(t, binary, manifest(hooks))
+}
+
+func startWith(t *testing.T, binary, manifest string) *harness.Edda {
+	t.Helper()
 	dir := t.TempDir()
-	file := filepath.Join(dir, "pull_request.yaml")
-	if err := os.WriteFile(file, []byte(manifest(hooks)), 0o600); err != nil {
+	file := filepath.Join(dir, "saga.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e, err := harness.NewEdda(binary, dir, file)
@@ -287,4 +299,95 @@ func instances(t *testing.T, e *harness.Edda, hooks []hook) {
 		t.Errorf("%d instances, want %d", len(list.Instances), len(want))
 	}
 	t.Logf("%d webhooks, %d instances", len(hooks), len(want))
+}
+
+// startRun starts a process with a configuration and a NATS server that the test has.
+func startRun(t *testing.T, binary, config, manifest string) *harness.Edda {
+	t.Helper()
+	dir := t.TempDir()
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(dir, "nats"), NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+	})
+	if !ns.ReadyForConnections(startWithin) {
+		t.Fatal("the NATS server is not ready")
+	}
+	addrs, err := harness.FreeAddrs(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"edda.yaml": config, "saga.yaml": manifest} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := &harness.Edda{API: "http://" + addrs[0], NATS: ns.ClientURL(), Process: harness.New("edda", filepath.Join(dir, "edda.log"), func() *exec.Cmd {
+		return exec.Command(binary, "run", "--config", filepath.Join(dir, "edda.yaml"), "--role", "combined", "--data", filepath.Join(dir, "data"),
+			"--addr", addrs[0], "--nats-url", ns.ClientURL(), filepath.Join(dir, "saga.yaml"))
+	})}
+	if err := e.StartReady(t.Context(), startWithin); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Kill)
+	return e
+}
+
+// TestTheSDKReadsWhatASagaSends: facts and commands go out as CloudEvents where the configuration says
+// so, and another saga hears the fact.
+func TestTheSDKReadsWhatASagaSends(t *testing.T) {
+	e := startRun(t, build(t), "streams: {cloudevents: [facts, commands]}\n", `
+saga: review
+key: event.number
+on:
+  com.github.pull_request.opened:
+    start: true
+    do:
+      - {command: Bot.Comment, to: =key, with: {text: "thanks, <you>"}}
+      - {event: Opened, with: {number: =event.number}}
+      - done: {}
+---
+saga: board
+key: event.number
+on:
+  review.Opened: {start: true, do: [{done: {}}]}
+`)
+	conn, err := nats.Connect(e.NATS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := conn.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"tenant.*.command.Bot.*": `Bot.Comment from /edda/sagas/review about 7: {"text":"thanks, <you>"}`,
+		"tenant.*.workflow_event.review.*": `review.Opened from /edda/sagas/review about 7: {"number":7}`}
+	h := hook{kind: "pull_request", payload: json.RawMessage(`{"number":7}`)}
+	h.about.Action = "opened"
+	if err := sends(t, e)["NATS, binary"](t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	for subject, want := range want {
+		sub, err := js.SubscribeSync(subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := sub.NextMsg(handleWithin)
+		if err != nil {
+			t.Fatalf("%s: %v", subject, err)
+		}
+		got, err := binding.ToEvent(t.Context(), nats_jetstream.NewMessage(m))
+		if err != nil {
+			t.Fatalf("%s: %v", m.Data, err)
+		}
+		if says := fmt.Sprintf("%s from %s about %s: %s", got.Type(), got.Source(), got.Subject(), got.Data()); says != want || got.Validate() != nil || got.ID() == "" {
+			t.Errorf("the SDK reads\n%s\nwant\n%s", says, want)
+		}
+	}
+	fates(t, e, map[string]int{"handled": 2})
 }
