@@ -29,16 +29,19 @@ func heroSays(t *testing.T, url string, args ...string) string {
 	return fmt.Sprintf("exit %d: %s", code, out)
 }
 
-// readmeSession is the session of the README, without the worker's commands.
-func readmeSession(t *testing.T) (commands [][]string) {
+// heroSession is the session of docs/HERO.md, without the worker's commands.
+func heroSession(t *testing.T) (commands [][]string) {
 	t.Helper()
-	page, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/HERO.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, text, _ := strings.Cut(string(page), "\n## Start\n")
+	text, _, _ = strings.Cut(text, "\n## ")
 	words := regexp.MustCompile(`'[^']*'|\S+`)
-	for line := range strings.Lines(string(page)) {
-		if rest, ok := strings.CutPrefix(line, "bin/edda hero "); ok && !strings.Contains(rest, "worker") {
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, " #")
+		if rest, ok := strings.CutPrefix(line, "edda hero "); ok && !strings.Contains(rest, "worker") {
 			var args []string
 			for _, w := range words.FindAllString(rest, -1) {
 				args = append(args, strings.Trim(w, "'"))
@@ -47,17 +50,17 @@ func readmeSession(t *testing.T) (commands [][]string) {
 		}
 	}
 	if len(commands) < 8 {
-		t.Fatalf("the README's session is %q", commands)
+		t.Fatalf("the page's session is %q", commands)
 	}
 	return commands
 }
 
-// playReadme says what each command of the session answers, without times, attempts,
+// playPage says what each command of the session answers, without times, attempts,
 // keys of messages and what the watch drew before the end.
-func playReadme(t *testing.T, url string) string {
+func playPage(t *testing.T, url string) string {
 	t.Helper()
 	var out strings.Builder
-	for _, args := range readmeSession(t) {
+	for _, args := range heroSession(t) {
 		said := heroSays(t, url, args...)
 		if at := strings.LastIndex(said, "flow 33 of context"); at > 0 {
 			said = said[:len("exit 0: ")] + said[at:]
@@ -71,10 +74,10 @@ func playReadme(t *testing.T, url string) string {
 func TestTheReadmesSessionDoesTheSameAfterARestart(t *testing.T) {
 	data := t.TempDir()
 	d, url := heroDev(t, data)
-	if first := playReadme(t, url); strings.Contains(first, "-32") || !strings.Contains(first, "ZeroDivisionError") && !strings.Contains(first, "error") {
+	if first := playPage(t, url); strings.Contains(first, "-32") || !strings.Contains(first, "ZeroDivisionError") && !strings.Contains(first, "error") {
 		t.Fatalf("the session:\n%s", first)
 	}
-	shown, again := heroSays(t, url, "flow", "show", "7", "33"), playReadme(t, url)
+	shown, again := heroSays(t, url, "flow", "show", "7", "33"), playPage(t, url)
 	if code := d.stop(); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, d.err)
 	}
@@ -83,7 +86,7 @@ func TestTheReadmesSessionDoesTheSameAfterARestart(t *testing.T) {
 	if got := heroSays(t, url, "flow", "show", "7", "33"); got != shown {
 		t.Errorf("after the restart the flow is\n%s\nand was\n%s", got, shown)
 	}
-	if got := playReadme(t, url); got != again {
+	if got := playPage(t, url); got != again {
 		t.Errorf("after the restart the session is\n%s\nand was\n%s", got, again)
 	}
 	for _, args := range [][]string{
@@ -107,7 +110,7 @@ func TestTheReadmesSessionDoesTheSameAfterARestart(t *testing.T) {
 func TestAFlowUnderWayGoesOnAfterARestartOfDev(t *testing.T) {
 	data := t.TempDir()
 	d, url := heroDev(t, data)
-	for _, args := range append(readmeSession(t)[:3],
+	for _, args := range append(heroSession(t)[:3],
 		[]string{"call", "job.create", `{"context_id": 7, "job": {"id": 1, "caller_id": 12, "script": "print(6*7)", "script_type": "python", "prerequisites": ["payment"]}}`},
 		[]string{"call", "flow.create", `{"context_id": 7, "flow": {"id": 33, "caller_id": 12, "jobs": [1]}}`},
 		[]string{"flow", "start", "7", "33"}) {
@@ -140,7 +143,7 @@ func TestAMessageThatCarriesAFlowIsProcessedOverARestart(t *testing.T) {
 		}
 		return out
 	}
-	for _, args := range readmeSession(t)[:3] {
+	for _, args := range heroSession(t)[:3] {
 		say(args...)
 	}
 	say("call", "message.create", `{"context_id": 7, "message": {"id": 101, "caller_id": 12, "message_type": "job", "flow_id": 33, "job": [

@@ -37,7 +37,7 @@ type Config struct {
 	NATS       natsConfig       `koanf:"nats"`
 	Streams    streamsConfig    `koanf:"streams"`
 	// Sources are the streams of others that sagas read, by name.
-	Sources   map[string]sourceConfig `koanf:"sources"`
+	Sources   map[string]sourceConfig `koanf:"sources" doc:"streams of others that sagas read, by name; edda source add writes one"`
 	Gateway   gatewayConfig           `koanf:"gateway"`
 	Outbox    outboxConfig            `koanf:"outbox"`
 	Parked    parkedConfig            `koanf:"parked"`
