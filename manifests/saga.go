@@ -103,13 +103,13 @@ func (r *reader) scheduleEvery(n *yaml.Node) *Duration {
 	return r.duration(n, "every", false)
 }
 
-// zone reads an IANA name.
+// zone reads an IANA name; an empty text is UTC.
 func (r *reader) zone(n *yaml.Node) string {
 	text := r.text(n, "zone")
 	if _, err := calendar.Zone(text); text != "" && err != nil {
 		r.errorf(n, "%v", err)
 	}
-	return text
+	return cmp.Or(text, "UTC")
 }
 
 func (r *reader) events(n *yaml.Node) []EventDecl {

@@ -73,3 +73,11 @@ func TestACronFiresAtEachOfItsTimes(t *testing.T) {
 		}
 	})
 }
+
+// An empty zone has always been UTC, and a stored text may have one.
+func TestAScheduleWithAnEmptyZoneIsInUTC(t *testing.T) {
+	set := setOf(t, "saga: s\nkey: event.due\nschedule: {n: {cron: \"0 9 * * *\", zone: \"\"}}\non:\n  schedule.n: {start: true, do: [{done: }]}\n")
+	if got, want := set.NextSchedule("s", "n", testStart), testStart.Add(9*time.Hour); !got.Equal(want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
