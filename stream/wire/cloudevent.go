@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"fmt"
 	"mime"
 	"net/url"
 	"slices"
@@ -110,12 +111,14 @@ func readCloudEvent(m Message) (event.Event, error) {
 	var err error
 	switch {
 	case m.batch():
-		return ce, refuse(edda.DeadUndecodable, "a batch of CloudEvents is not one event")
+		return ce, refuse(edda.DeadUndecodable, "a batch of CloudEvents is not one event: publish each of them by itself, or post the batch to /v1/events")
 	case m.structured() || !m.binary():
 		if t := m.header(headerContentType); m.structured() && !isJSON(t) {
 			return ce, refuse(edda.DeadUndecodable, "a CloudEvent of type %.80q is not JSON: send %s", t, event.ApplicationCloudEventsJSON)
 		}
-		err = json.Unmarshal(m.Data, &ce)
+		if err = json.Unmarshal(m.Data, &ce); err != nil {
+			err = nameSource(m.Data, err)
+		}
 	default:
 		err = binaryMode(&ce, m)
 	}
@@ -132,6 +135,15 @@ func readCloudEvent(m Message) (event.Event, error) {
 		return ce, refuse(edda.DeadUndecodable, "the CloudEvent is not valid: %s", strings.Join(strings.FieldsFunc(err.Error(), lineEnd), "; "))
 	}
 	return ce, nil
+}
+
+// nameSource names a source that the SDK cannot parse. Its error does not say which attribute it means.
+func nameSource(data []byte, err error) error {
+	var e struct{ Source *string }
+	if json.Unmarshal(data, &e) == nil && e.Source != nil && types.ParseURIRef(*e.Source) == nil {
+		return fmt.Errorf("its source %.80q is not a URI reference", *e.Source)
+	}
+	return err
 }
 
 // lineEnd separates the errors that Validate reports.

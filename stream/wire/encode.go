@@ -322,7 +322,6 @@ type Draft struct {
 	room             []byte    // for bodies
 	id, trace, taken [1]string // header values
 	event            envelope
-	cloudEvent       cloudEvent
 	command          aggregateCommand
 	result           result
 	coder            jsonvalue.Coder

@@ -488,6 +488,7 @@ func TestTheNATSPageListsTheErrorsOfMessages(t *testing.T) {
 		message(event, `{"event_type": "X", "version": "2"}`),
 		message(event, `null`),
 		message(event, `{"specversion": "1.0", "id": "1", "source": "", "type": "T"}`),
+		message(event, `{"specversion": "1.0", "id": "1", "source": "s", "type": "T", "time": "noon"}`),
 		message(event, `{"specversion": "1.0", "source": "s", "type": "T"}`),
 		message(event, `{"specversion": "0.3", "id": "1", "source": "s", "type": "T"}`),
 		message(event, `{"specversion": "1.0", "id": "1", "source": "s", "type": "com.shop."}`),

@@ -20,7 +20,7 @@ const (
 func Outgoing() []string { return []string{OutgoingFacts, OutgoingCommands} }
 
 // cloudEvent is a CloudEvent that Edda writes, in structured mode. The CloudEvents SDK would write
-// extensions in no fixed order.
+// extensions in no fixed order. A draft has no memory for one, because few drafts need it.
 type cloudEvent struct {
 	SpecVersion   text            `json:"specversion"`
 	Type          text            `json:"type"`
@@ -63,25 +63,25 @@ func (c Codec) eventAsCloudEvent(d *Draft, s Subject, ev *edda.Event) error {
 	if !ok {
 		source, id = ownSource, ev.ID
 	}
-	d.cloudEvent = cloudEvent{
+	e := &cloudEvent{
 		Type: text(ev.FullType), Source: text(source), ID: text(id), Time: timestamp{ev.Timestamp},
 		TenantID: text(ev.Tenant), AggregateType: text(ev.AggregateType), AggregateID: text(ev.AggregateID),
 		CorrelationID: text(ev.Correlation), CausationID: text(ev.Causation), Traceparent: text(ev.Trace), By: text(ev.By), Why: text(ev.Why),
 	}
-	d.cloudEvent.set(ev.Payload)
-	return c.cloudEventMessage(d, s, ev.ID, ev.Trace, &d.cloudEvent)
+	e.set(ev.Payload)
+	return c.cloudEventMessage(d, s, ev.ID, ev.Trace, e)
 }
 
 // workAsCloudEvent encodes a fact or an aggregate command. Its type is aggregate.name, and its
 // source the saga.
 func (c Codec) workAsCloudEvent(d *Draft, s Subject, w *edda.Work, kind string) error {
-	d.cloudEvent = cloudEvent{
+	e := &cloudEvent{
 		Type: text(kind), Source: text(sagaSource(w.From.Saga)), ID: text(w.ID), Subject: text(s.ID), Time: timestamp{w.Time},
 		TenantID: text(w.From.Tenant), AggregateType: text(s.Name), AggregateID: text(s.ID),
 		CorrelationID: text(w.Correlation), CausationID: text(w.Causation), Traceparent: text(w.Trace),
 	}
-	d.cloudEvent.set(w.Payload)
-	return c.cloudEventMessage(d, s, w.ID, w.Trace, &d.cloudEvent)
+	e.set(w.Payload)
+	return c.cloudEventMessage(d, s, w.ID, w.Trace, e)
 }
 
 // sagaSource is the source of a saga's CloudEvents.
