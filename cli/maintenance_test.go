@@ -47,6 +47,7 @@ func TestVerbsOnAStoreThatAProcessHolds(t *testing.T) {
 	expect(0, []string{"would be removed", "instances     0"}, "gc", "--dry-run")
 	expect(0, []string{"removed"}, "gc", "--why", "room")
 	expect(0, []string{"0 findings", "1 instances wait for nothing", "wait  O1"}, "doctor")
+	expect(0, []string{`"O1 running"`}, "eval", `key + " " + saga.status`, "--instance", "wait/O1")
 	expect(0, []string{"of which commits waited"}, "compact", "--why", "tidy")
 	file := filepath.Join(t.TempDir(), "b.db")
 	expect(0, []string{"sha256 "}, "backup", file)
