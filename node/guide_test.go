@@ -110,3 +110,14 @@ func TestAFullTerminalDelaysNeitherEngineNorCalls(t *testing.T) {
 		t.Errorf("%d hints wait", len(g.queue))
 	}
 }
+
+// TestTheExamplesHaveWarnings: the first contact was a list of 39.
+func TestTheExamplesHaveWarnings(t *testing.T) {
+	problems, err := Lint([]string{"../manifests/examples"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Error(p)
+	}
+}

@@ -382,7 +382,7 @@ func (c *compiler) checkLife(n names) {
 // checkRefs checks the members that an expression names.
 func (c *compiler) checkRefs(u use, n names) {
 	for _, ref := range u.prog.Refs() {
-		if u.undo && ref[0] == "result" {
+		if u.needsResult && ref[0] == "result" {
 			c.warnf(u.expr.Pos, "this undo reads %s: after a timeout there is no result and it is null; undo by id or input where the other side allows", strings.Join(ref, "."))
 		}
 		if len(ref) < 2 {

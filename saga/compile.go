@@ -51,7 +51,9 @@ type use struct {
 	expr    *manifests.Expr
 	prog    *expression.Program
 	handler *handler // whose event it sees; nil if that may have any form
-	undo    bool     // the expression is in the undo of a step
+	// needsResult says that the expression is in the undo of a step, and that nothing in that undo
+	// reads the command's id.
+	needsResult bool
 }
 
 func (c *compiler) errorf(pos manifests.Pos, format string, args ...any) {

@@ -101,8 +101,12 @@ func (b *actionCompiler) undo(a *action, src *manifests.Action, names []string) 
 		with: b.value(src.With, inner), to: b.value(src.To, inner), iff: b.expr(src.If, inner),
 		due: b.value(src.DueValue, inner),
 	}
-	for i := range b.uses[before:] {
-		b.uses[before+i].undo = true
+	own := b.uses[before:]
+	byID := slices.ContainsFunc(own, func(u use) bool {
+		return u.prog != nil && slices.ContainsFunc(u.prog.Refs(), func(ref []string) bool { return ref[0] == "id" })
+	})
+	for i := range own {
+		own[i].needsResult = !byID
 	}
 	return out
 }
