@@ -27,13 +27,20 @@ type run struct {
 	stops  harness.Stops
 }
 
-// Run runs the demo. The error says where books and sagas disagree.
+// Run runs the demo. The error says where books and sagas disagree. The end of ctx ends a stay.
 func Run(ctx context.Context, o Options) (err error) {
-	o = o.withDefaults()
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	r := &run{Options: o}
+	r := &run{Options: o.withDefaults()}
 	defer func() { err = errors.Join(err, r.stops.Stop()) }()
+	if err := r.all(ctx); err != nil || !r.Stay {
+		return err
+	}
+	return r.stay(ctx)
+}
+
+// all runs and verifies everything within the timeout.
+func (r *run) all(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
 	if err := r.open(ctx); err != nil {
 		return err
 	}

@@ -17,10 +17,12 @@ type Options struct {
 	Orders int    // 1,000
 	Trips  int    // 200; none when negative
 	Out    io.Writer
-	// Timeout bounds the whole run: one minute.
+	// Timeout bounds the run, without the stay: one minute.
 	Timeout time.Duration
 	// Keep leaves the data folder behind and says where it is.
 	Keep bool
+	// Stay leaves the shop and edda running after the comparison, until the context ends.
+	Stay bool
 	// Progress draws a bar; off where Out is no terminal.
 	Progress bool
 }

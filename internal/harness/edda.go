@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -31,6 +32,8 @@ func NewEdda(binary, dir string, args ...string) (*Edda, error) {
 	args = append([]string{"dev", "--data", e.Data, "--addr", addrs[0], "--nats-addr", addrs[1]}, args...)
 	e.Process = New("edda", filepath.Join(dir, "edda.log"), func() *exec.Cmd {
 		cmd := exec.Command(binary, append(args, e.Args...)...)
+		// Ctrl-C is for this process, which then stops the other one in order.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		e.Stdin, cmd.Err = cmd.StdinPipe()
 		return cmd
 	})
