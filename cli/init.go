@@ -39,13 +39,16 @@ Without --pattern it asks; without a terminal it takes the first.`,
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		}),
 		RunE: func(_ *cobra.Command, a []string) error {
-			p, err := t.pattern(name)
-			if err != nil {
-				return err
-			}
 			dir := here
 			if len(a) > 0 {
 				dir = a[0]
+			}
+			if err := isNew(filepath.Join(dir, ownConfig)); err != nil { // before it asks
+				return err
+			}
+			p, err := t.pattern(name)
+			if err != nil {
+				return err
 			}
 			return t.init(dir, p)
 		},
@@ -119,10 +122,8 @@ func (t *terminal) init(dir string, p patterns.Pattern) error {
 	list = append(list, patterns.Starter{Name: ownConfig, Text: config})
 	for i := range list {
 		list[i].Name = filepath.Join(dir, list[i].Name)
-		if _, err := os.Lstat(list[i].Name); err == nil {
-			return fmt.Errorf("%s is there already, and nothing was written: name another folder, as in edda init DIR", list[i].Name)
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("write the first files: %w", err)
+		if err := isNew(list[i].Name); err != nil {
+			return err
 		}
 	}
 	if err := os.MkdirAll(filepath.Join(dir, ownManifests), 0o755); err != nil {
@@ -135,6 +136,18 @@ func (t *terminal) init(dir string, p patterns.Pattern) error {
 		fmt.Fprintln(t.out, "wrote "+f.Name)
 	}
 	return t.nextCommands(dir)
+}
+
+// isNew returns an error if there is a file of that name.
+func isNew(name string) error {
+	_, err := os.Lstat(name)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%s is there already, and nothing was written: name another folder, as in edda init DIR", name)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	return fmt.Errorf("write the first files: %w", err)
 }
 
 // writeNew writes a file that is not there yet.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -157,5 +158,40 @@ func TestWithoutMockThereIsNothingToTell(t *testing.T) {
 	r := startDev(t, "--data", t.TempDir(), filepath.Join(folder(t, map[string]string{"order.yaml": mockedOrder}), "order.yaml"))
 	if code, out := r.edda(t, "mock", "fail", "ship"); code == 0 || !strings.Contains(out, "edda dev --mock") {
 		t.Errorf("%d %s", code, out)
+	}
+}
+
+// TestTheReadmesSagaEndsInDone: whoever followed the README never saw a saga succeed.
+func TestTheReadmesSagaEndsInDone(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(page), "Run a saga to its end with three commands")
+	var commands [][]string
+	for _, m := range regexp.MustCompile(`(?m)^bin/edda (.*)$`).FindAllStringSubmatch(block, 4) {
+		line, _, _ := strings.Cut(m[1], "    #")
+		commands = append(commands, words(t, line))
+	}
+	if len(commands) != 4 || commands[0][0] != "dev" || commands[3][1] != "describe" {
+		t.Fatalf("the commands are %q", commands)
+	}
+	args := []string{"--data", t.TempDir()}
+	for _, word := range commands[0][1:] {
+		args = append(args, strings.Replace(word, "manifests/", "../manifests/", 1))
+	}
+	r := startDev(t, args...)
+	for _, command := range commands[1:3] {
+		if code, out := r.edda(t, command...); code != exitDone {
+			t.Fatalf("%q: %d %s", command, code, out)
+		}
+	}
+	r.out.wait(t, `order O1 is done: {"tracking":"Z9"}`)
+	if code, out := r.edda(t, commands[3]...); code != exitDone || !strings.Contains(out, "status      done") {
+		t.Errorf("%d %s", code, out)
+	}
+	if text := r.err.String(); text != "" {
+		t.Errorf("dev complains: %s", text)
 	}
 }

@@ -28,7 +28,7 @@ type Hooks struct {
 	Detached func() bool
 	// Ready may be nil. It is called when all parts have started, after every start.
 	Ready func(Running)
-	// Hint shows a hint of a process with [Settings.Mock]; nil otherwise. It is never called
+	// Hint may be nil. It shows a hint of a process with [Settings.Mock], and is never called
 	// concurrently.
 	Hint func(Running, Hint)
 }
@@ -84,7 +84,7 @@ func runOnce(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
 			h.Ready(Running{p, l})
 		}
 	}
-	if p.guide != nil {
+	if p.guide != nil && h.Hint != nil {
 		p.guide.show = func(hint Hint) { h.Hint(Running{p, l}, hint) }
 	}
 	p.stopping = func(cause error) {
