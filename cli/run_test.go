@@ -149,10 +149,19 @@ func TestRunWaitsForNATSAndSaysSo(t *testing.T) {
 	probe(t, r, "/live", http.StatusOK)
 	probe(t, r, "/ready", http.StatusServiceUnavailable)
 	probe(t, r, "/health", http.StatusServiceUnavailable)
+	if code, out := r.edda(t, "health"); code != exitFailed || !strings.Contains(out, "jetstream down: not reached yet") || !strings.Contains(out, "storage up") {
+		t.Errorf("edda health: %d\n%s", code, out)
+	}
 	startNATS(t, addr)
 	r.err.wait(t, started)
 	probe(t, r, "/ready", http.StatusOK)
 	probe(t, r, "/health", http.StatusOK)
+	if code, out := r.edda(t, "health"); code != exitDone || !strings.Contains(out, "jetstream up\n") {
+		t.Errorf("edda health: %d\n%s", code, out)
+	}
+	if code, out := r.edda(t, "health", "--addr", freeAddr(t)); code != exitFailed || !strings.Contains(out, "no Edda answers") {
+		t.Errorf("edda health of nothing: %d\n%s", code, out)
+	}
 }
 
 func TestProbesAreAnsweredOnAnAddressOfTheirOwn(t *testing.T) {

@@ -137,11 +137,11 @@ func firing(t *testing.T, d *database, rules []rulefmt.Rule, interval, at time.D
 			before := since
 			since = map[string]time.Duration{}
 			for _, s := range vector {
-				b := labels.NewBuilder(s.Metric).Del(labels.MetricName)
+				b := labels.NewBuilder(s.Metric).Del(model.MetricNameLabel)
 				for name, value := range r.Labels {
 					b.Set(name, value)
 				}
-				l := b.Set(labels.MetricName, "ALERTS").Set("alertname", r.Alert).Set("alertstate", "firing").Labels()
+				l := b.Set(model.MetricNameLabel, "ALERTS").Set("alertname", r.Alert).Set("alertstate", "firing").Labels()
 				begin, was := before[l.String()]
 				if !was {
 					begin = now
