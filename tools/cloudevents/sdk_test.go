@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/cloudevents/sdk-go/protocol/nats_jetstream/v2"
 	sdk "github.com/cloudevents/sdk-go/v2"
 	"github.com/cloudevents/sdk-go/v2/binding"
+	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
@@ -161,11 +163,18 @@ func build(t *testing.T) string {
 
 func ptr[T any](v T) *T { return &v }
 
-// TestWebhooksFromTheSDKReachTheirSagas sends the webhooks in every way to a process of its own. Each
+// TestTheSDK builds the binary once for all parts.
+func TestTheSDK(t *testing.T) {
+	binary := build(t)
+	t.Run("webhooks reach their sagas", func(t *testing.T) { webhooks(t, binary) })
+	t.Run("what a saga sends is read", func(t *testing.T) { outgoing(t, binary) })
+}
+
+// webhooks sends the webhooks in every way to a process of its own. Each
 // starts an instance or advances it, and none is dead, ignored or parked. All of them once more in
 // another way are duplicates: over the other transport, because a stream drops those of its own.
-func TestWebhooksFromTheSDKReachTheirSagas(t *testing.T) {
-	binary, hooks := build(t), readHooks(t)
+func webhooks(t *testing.T, binary string) {
+	hooks := readHooks(t)
 	ways := []string{"NATS, structured", "NATS, binary", "HTTP, structured", "HTTP, binary"}
 	for i, way := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -177,6 +186,18 @@ func TestWebhooksFromTheSDKReachTheirSagas(t *testing.T) {
 			instances(t, e, hooks)
 		})
 	}
+	t.Run("HTTP, a batch", func(t *testing.T) {
+		e := start(t, binary, hooks)
+		for _, again := range []bool{false, true} {
+			for _, published := range postBatch(t, e, hooks) {
+				if published.Duplicate != again {
+					t.Errorf("%s is a duplicate: %t", published.ID, published.Duplicate)
+				}
+			}
+		}
+		fates(t, e, map[string]int{"handled": len(hooks)})
+		instances(t, e, hooks)
+	})
 	t.Run("NATS, an id that is not escaped", func(t *testing.T) {
 		e := start(t, binary, hooks)
 		conn, err := nats.Connect(e.NATS)
@@ -217,6 +238,35 @@ func startWith(t *testing.T, binary, manifest string) *harness.Edda {
 	}
 	t.Cleanup(e.Kill)
 	return e
+}
+
+// published is an answer of the API to one event.
+type published struct {
+	ID        string `json:"event_id"`
+	Duplicate bool
+}
+
+// postBatch posts all webhooks in one request, as the SDK writes it.
+func postBatch(t *testing.T, e *harness.Edda, hooks []hook) []published {
+	t.Helper()
+	var events []sdk.Event
+	for _, h := range hooks {
+		events = append(events, h.event(t))
+	}
+	r, err := cehttp.NewHTTPRequestFromEvents(t.Context(), e.API+"/v1/events", events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var list struct{ Events []published }
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil || resp.StatusCode != http.StatusOK || len(list.Events) != len(hooks) {
+		t.Fatalf("%s: %d events, %v", resp.Status, len(list.Events), err)
+	}
+	return list.Events
 }
 
 // died waits for a dead letter with the text in its error.
@@ -337,10 +387,10 @@ func startRun(t *testing.T, binary, config, manifest string) *harness.Edda {
 	return e
 }
 
-// TestTheSDKReadsWhatASagaSends: facts and commands go out as CloudEvents where the configuration says
+// outgoing checks that facts and commands go out as CloudEvents where the configuration says
 // so, and another saga hears the fact.
-func TestTheSDKReadsWhatASagaSends(t *testing.T) {
-	e := startRun(t, build(t), "streams: {cloudevents: [facts, commands]}\n", `
+func outgoing(t *testing.T, binary string) {
+	e := startRun(t, binary, "streams: {cloudevents: [facts, commands]}\n", `
 saga: review
 key: event.number
 on:
