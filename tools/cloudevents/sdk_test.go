@@ -377,8 +377,10 @@ func startRun(t *testing.T, binary, config, manifest string) *harness.Edda {
 		}
 	}
 	e := &harness.Edda{API: "http://" + addrs[0], NATS: ns.ClientURL(), Process: harness.New("edda", filepath.Join(dir, "edda.log"), func() *exec.Cmd {
-		return exec.Command(binary, "run", "--config", filepath.Join(dir, "edda.yaml"), "--role", "combined", "--data", filepath.Join(dir, "data"),
+		cmd := exec.Command(binary, "run", "--config", filepath.Join(dir, "edda.yaml"), "--role", "combined", "--data", filepath.Join(dir, "data"),
 			"--addr", addrs[0], "--nats-url", ns.ClientURL(), filepath.Join(dir, "saga.yaml"))
+		cmd.Env = harness.Environ()
+		return cmd
 	})}
 	if err := e.StartReady(t.Context(), startWithin); err != nil {
 		t.Fatal(err)
