@@ -92,9 +92,6 @@ as between processes.`,
 // here is the working directory.
 const here = "."
 
-// ownConfig is the configuration file of a folder, as edda init writes it.
-const ownConfig = "edda.yaml"
-
 // ownManifests is the folder that is searched before the others.
 const ownManifests = "manifests"
 
@@ -104,7 +101,7 @@ func (t *terminal) devHere(s *node.Settings) error {
 	if found, err := namedHere(); err != nil {
 		return err
 	} else if len(found) > 0 {
-		fmt.Fprintf(t.err, "edda: runs the manifests of %s: %s\n", ownConfig, list(found))
+		fmt.Fprintf(t.err, "edda: runs the manifests of %s: %s\n", manifests.ConfigFile, list(found))
 		s.Manifests = found
 		return nil
 	}
@@ -126,7 +123,7 @@ func (t *terminal) devHere(s *node.Settings) error {
 	} else {
 		fmt.Fprintf(t.err, "edda: runs the manifests in %s/\n", root)
 	}
-	foreign = slices.DeleteFunc(foreign, func(path string) bool { return path == ownConfig })
+	foreign = slices.DeleteFunc(foreign, func(path string) bool { return path == manifests.ConfigFile })
 	if len(foreign) > 0 {
 		fmt.Fprintf(t.err, "edda: no manifests, and passed over: %s\n", passedOver(foreign))
 	}
@@ -141,10 +138,10 @@ func (t *terminal) devHere(s *node.Settings) error {
 // namedHere lists the manifests that edda.yaml names; none without the file. The other settings
 // in it are those of edda run.
 func namedHere() ([]string, error) {
-	if _, err := os.Stat(ownConfig); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(manifests.ConfigFile); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	c, err := node.Load(node.Sources{File: ownConfig})
+	c, err := node.Load(node.Sources{File: manifests.ConfigFile})
 	return c.Manifests, err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"edda/manifests"
 	"edda/manifests/patterns"
 	"edda/node"
 )
@@ -43,7 +44,7 @@ Without --pattern it asks; without a terminal it takes the first.`,
 			if len(a) > 0 {
 				dir = a[0]
 			}
-			if err := isNew(filepath.Join(dir, ownConfig)); err != nil { // before it asks
+			if err := isNew(filepath.Join(dir, manifests.ConfigFile)); err != nil { // before it asks
 				return err
 			}
 			p, err := t.pattern(name)
@@ -119,7 +120,7 @@ func (t *terminal) init(dir string, p patterns.Pattern) error {
 	for i := range list {
 		list[i].Name = filepath.Join(ownManifests, list[i].Name)
 	}
-	list = append(list, patterns.Starter{Name: ownConfig, Text: config})
+	list = append(list, patterns.Starter{Name: manifests.ConfigFile, Text: config})
 	for i := range list {
 		list[i].Name = filepath.Join(dir, list[i].Name)
 		if err := isNew(list[i].Name); err != nil {

@@ -168,20 +168,21 @@ func TestTheReadmesSagaEndsInDone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, block, _ := strings.Cut(string(page), "Run a saga to its end with three commands")
+	_, block, _ := strings.Cut(string(page), "\nRun a saga to its end.")
+	dir := filepath.Join(t.TempDir(), "shop")
 	var commands [][]string
-	for _, m := range regexp.MustCompile(`(?m)^bin/edda (.*)$`).FindAllStringSubmatch(block, 4) {
+	for _, m := range regexp.MustCompile(`(?m)^bin/edda (.*)$`).FindAllStringSubmatch(block, 5) {
 		line, _, _ := strings.Cut(m[1], "    #")
-		commands = append(commands, words(t, line))
+		commands = append(commands, words(t, strings.Replace(line, " shop", " "+dir, 1)))
 	}
-	if len(commands) != 4 || commands[0][0] != "dev" || commands[3][1] != "describe" {
+	if len(commands) != 5 || commands[0][0] != "init" || commands[1][0] != "dev" || commands[4][1] != "describe" {
 		t.Fatalf("the commands are %q", commands)
 	}
-	args := []string{"--data", t.TempDir()}
-	for _, word := range commands[0][1:] {
-		args = append(args, strings.Replace(word, "manifests/", "../manifests/", 1))
+	if code, out := (&running{}).edda(t, commands[0]...); code != exitDone {
+		t.Fatalf("%d %s", code, out)
 	}
-	r := startDev(t, args...)
+	r := startDev(t, append(commands[1][1:], "--data", t.TempDir())...)
+	commands = commands[1:]
 	for _, command := range commands[1:3] {
 		if code, out := r.edda(t, command...); code != exitDone {
 			t.Fatalf("%q: %d %s", command, code, out)

@@ -23,12 +23,8 @@ import (
 	"edda/stream/wire"
 )
 
-const (
-	// defaultConfig is the configuration file that the source commands read if none is named.
-	defaultConfig = "edda.yaml"
-	// maxLast bounds the messages that edda source test reads.
-	maxLast = 10000
-)
+// maxLast bounds the messages that edda source test reads.
+const maxLast = 10000
 
 func (t *terminal) sourceCommand() *cobra.Command {
 	noun := &cobra.Command{
@@ -47,8 +43,8 @@ func (t *terminal) sourceFile(file string) string {
 	if file != "" || t.getenv(envConfig) != "" {
 		return file
 	}
-	if _, err := os.Stat(defaultConfig); err == nil {
-		return defaultConfig
+	if _, err := os.Stat(manifests.ConfigFile); err == nil {
+		return manifests.ConfigFile
 	}
 	return ""
 }
@@ -70,7 +66,7 @@ code is 1 if a message cannot be read.`,
 		Example: "  edda source test orders --last 50",
 		RunE:    func(cmd *cobra.Command, a []string) error { return t.testSource(cmd.Context(), a[0], s) },
 	}
-	c.Flags().StringVar(&s.file, "config", "", "configuration file ("+envConfig+"; "+defaultConfig+" if there is one)")
+	c.Flags().StringVar(&s.file, "config", "", "configuration file ("+envConfig+"; "+manifests.ConfigFile+" if there is one)")
 	c.Flags().IntVar(&s.last, "last", 20, "number of messages")
 	s.output.register(c)
 	c.ValidArgsFunction = first(func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -359,7 +355,7 @@ asking. Flags replace what is proposed.`,
 		RunE:    func(cmd *cobra.Command, a []string) error { return t.addSource(cmd.Context(), a[0], s) },
 	}
 	f := c.Flags()
-	f.StringVar(&s.file, "config", "", "configuration file ("+envConfig+"; "+defaultConfig+")")
+	f.StringVar(&s.file, "config", "", "configuration file ("+envConfig+"; "+manifests.ConfigFile+")")
 	f.StringVar(&s.options.Stream, "stream", "", "the stream; without it the streams are listed")
 	f.StringSliceVar(&s.subjects, "subjects", nil, "only messages with these subjects")
 	f.StringVar(&s.from, "from", "", "where to begin: now or all")
@@ -384,7 +380,7 @@ func (t *terminal) addSource(ctx context.Context, name string, s sourceAdd) erro
 	}
 	if file == "" {
 		if file = t.getenv(envConfig); file == "" {
-			file = defaultConfig
+			file = manifests.ConfigFile
 		}
 	}
 	if _, exists := config.Sources[name]; exists {

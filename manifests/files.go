@@ -71,6 +71,9 @@ func manifestNames(paths []string) ([]string, error) {
 	return names, nil
 }
 
+// ConfigFile is the usual name of Edda's configuration. A file of this name in a folder is no manifest.
+const ConfigFile = "edda.yaml"
+
 // folder lists the manifests of a folder.
 func folder(root string) ([]string, error) {
 	var names []string
@@ -83,7 +86,7 @@ func folder(root string) ([]string, error) {
 			return err
 		case d.IsDir() && hidden:
 			return filepath.SkipDir
-		case !d.IsDir() && !hidden && (ext == ".yaml" || ext == ".yml"):
+		case !d.IsDir() && !hidden && d.Name() != ConfigFile && (ext == ".yaml" || ext == ".yml"):
 			names = append(names, path)
 		}
 		return nil

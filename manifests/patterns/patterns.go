@@ -22,7 +22,7 @@ func All() []Pattern {
 	return []Pattern{
 		{"order", "paid, reserved, shipped; undone newest first if a step fails"},
 		{"approval", "a person answers within a deadline, then the money is paid"},
-		{"subscription", "charged at once and every 30 days, until it is cancelled"},
+		{"subscription", "charged at once and every month, until it is cancelled"},
 		{"fanout", "one call for each item, all at once; goes on when all are back"},
 		{"webhook", "CloudEvents that exist already become messages and reminders"},
 	}

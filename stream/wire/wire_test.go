@@ -130,7 +130,9 @@ func TestAFactIsTheSameEventAsACloudEvent(t *testing.T) {
 func TestACommandIsAValidCloudEvent(t *testing.T) {
 	w := works()["command"]
 	w.Payload, w.To, w.Time = nil, "", time.Time{}
-	for _, w := range []edda.Work{works()["command"], works()["fact"], w} {
+	list := w
+	list.Payload = json.RawMessage(`[1]`) // data may be any JSON
+	for _, w := range []edda.Work{works()["command"], works()["fact"], w, list} {
 		m, err := asCloudEvents.Work(w)
 		if err != nil {
 			t.Fatal(err)
@@ -142,10 +144,6 @@ func TestACommandIsAValidCloudEvent(t *testing.T) {
 		if err := ce.Validate(); err != nil || ce.ID() != "w-1" || ce.Source() != "/edda/sagas/order" || string(ce.Data()) != string(w.Payload) {
 			t.Errorf("%v: %s", err, ce)
 		}
-	}
-	w.Payload = json.RawMessage(`[1]`)
-	if _, err := asCloudEvents.Work(w); err == nil {
-		t.Error("a command with a list is accepted")
 	}
 }
 
