@@ -120,9 +120,9 @@ func occurs(c edda.Calendar) time.Time {
 
 func repeats(t *edda.Timer) bool { return t.Every > 0 || t.Calendar != nil }
 
-// latest returns the last occurrence of a repeating timer up to a time that is not before its due
-// time, and the number of that occurrence in its calendar. The due time is what is stored, also if
-// the zone data has changed since.
+// latest returns the last occurrence of a repeating timer up to the horizon, with its number in the
+// calendar. The horizon is not before the due time. The due time is the stored one, also if the zone
+// data has changed since.
 func latest(t *edda.Timer, horizon time.Time) (at time.Time, n int) {
 	if t.Calendar == nil {
 		return t.Due.Add(horizon.Sub(t.Due) / t.Every * t.Every), 0
