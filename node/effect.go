@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
 	"edda"
@@ -123,13 +124,10 @@ func (p *process) buildEffects(ctx context.Context, l *pipeline) error {
 
 // connectEffects returns a function that opens the connection of effects over NATS. It is another one
 // than the pipeline's, whose client keeps messages for a reconnect.
-func (l *pipeline) connectEffects(log *zap.Logger) func() (*nats.Conn, error) {
+func (l *pipeline) connectEffects(log *zap.Logger) func() (*nats.Conn, jetstream.JetStream, error) {
 	c := l.nats
 	c.Name, c.Unbuffered, c.Log = "edda effects", true, log
-	return func() (*nats.Conn, error) {
-		conn, _, err := kv.Connect(c)
-		return conn, err
-	}
+	return func() (*nats.Conn, jetstream.JetStream, error) { return kv.Connect(c) }
 }
 
 // recoverEffects has the worker claim the commands that a killed process may have called,

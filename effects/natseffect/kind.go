@@ -27,11 +27,36 @@ func asIs(_, value string) string { return value }
 
 // fields describes a nats: map.
 func fields() *spec.Fields {
-	return &spec.Fields{Name: "nats", Fields: []spec.Field{
-		{Name: "subject", Needed: "where the service listens", Type: spec.Text, Check: checkSubjectField},
+	stream := spec.Field{Name: "stream", Type: spec.Text, Literal: true, Says: "the name of a stream, and not evaluated"}
+	answers := stream
+	answers.Needed = "which stream the answer comes in"
+	return &spec.Fields{Name: "nats", Check: checkTogether, Fields: []spec.Field{
+		{Name: "subject", Type: spec.Text, Check: checkSubjectField},
 		{Name: "headers", Type: spec.Map, Says: "a map of names and values", Check: checkHeaderFields},
 		{Name: "body"},
+		stream,
+		{Name: "answer", Type: spec.Map, Literal: true, Of: &spec.Fields{Name: "answer", Path: "answer.", Fields: []spec.Field{
+			answers,
+			{Name: "subject", Needed: "the subject of the answer, without the key at its end", Type: spec.Text, Literal: true, Check: checkSubjectField},
+		}}},
 	}}
+}
+
+// checkTogether checks the fields that need each other. A check may look for an answer alone.
+func checkTogether(c *spec.Checker, m *manifests.Value) {
+	looks := c.Asks && m.Field("answer") != nil
+	for _, name := range []string{"subject", "stream", "headers", "body"} {
+		if f := m.Field(name); f != nil && looks {
+			c.Errorf(f.Pos, "a check with answer looks for the answer and publishes nothing: leave %s out", name)
+		}
+	}
+	switch {
+	case looks:
+	case m.Field("subject") == nil:
+		c.Errorf(m.Pos, "nats needs subject: where the service listens")
+	case m.Field("answer") != nil && m.Field("stream") == nil:
+		c.Errorf(m.Field("answer").Pos, "answer needs stream: the stream that stores the request until the service takes it")
+	}
 }
 
 // checkSubjectField checks the form of a subject, and warns if its first token comes from the

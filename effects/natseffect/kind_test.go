@@ -42,8 +42,19 @@ func TestCheck(t *testing.T) {
 		{"nats: {subject: a, headers: {'a b': c}}", "does not allow"},
 		{"nats: {subject: a, headers: {a: \"b\\nc\"}}", "does not allow"},
 		{"nats: {subject: a, subjct: a}", "nats knows no subjct; did you mean subject?"},
-		{"nats: {subject: a, url: b}", "nats knows no url; it knows subject, headers, body"},
+		{"nats: {subject: a, url: b}", "nats knows no url; it knows subject, headers, body, stream, answer"},
 		{"nats: {subject: 'a.${raw(id, id)}'}", `raw`},
+		{"nats: {subject: a, stream: A}", ""},
+		{"nats: {subject: a, stream: A, answer: {stream: B, subject: b.done}}\ncheck: {nats: {answer: {stream: B, subject: b.done}}, ok: status == 200}", ""},
+		{"nats: {subject: a, stream: '${tenant}'}", "stream is the name of a stream, and not evaluated"},
+		{"nats: {subject: a, answer: {stream: B, subject: b.done}}", "answer needs stream: the stream that stores the request"},
+		{"nats: {subject: a, stream: A, answer: {subject: b.done}}", "answer needs stream: which stream the answer comes in"},
+		{"nats: {subject: a, stream: A, answer: {stream: B}}", "answer needs subject: the subject of the answer"},
+		{"nats: {subject: a, stream: A, answer: {stream: B, subject: 'b.${id}'}}", "answer.subject is a text"},
+		{"nats: {subject: a, stream: A, answer: {stream: B, subject: b.}}", "subject is one subject"},
+		{"nats: {subject: a, stream: A, answer: {stream: B, subject: b, id: c}}", "answer knows no id"},
+		{"nats: {subject: a}\ncheck: {nats: {subject: b, answer: {stream: B, subject: b.done}}, ok: status == 200}", "leave subject out"},
+		{"nats: {answer: {stream: B, subject: b.done}}", "nats needs subject"},
 	} {
 		text := "effect: a\n" + tt.text + "\n"
 		_, problems := compile(t, "e.yaml", text)

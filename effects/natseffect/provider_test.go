@@ -293,13 +293,13 @@ func TestNothingIsSentAfterAReconnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Down()
-	until(t, "the client notices", func() bool { return !p.conn.IsConnected() })
+	until(t, "the client notices", func() bool { return !p.link.conn.IsConnected() })
 	if _, err := call(t, p, "away", config); !errors.Is(err, effects.ErrNotSent) || errors.Is(err, edda.Permanent) {
 		t.Errorf("error %v", err)
 	}
 	// Nor does the client keep one that was published before it noticed.
 	unnoticed := &nats.Msg{Subject: "stock.reserve", Header: nats.Header{"Idempotency-Key": {"unnoticed"}}}
-	if err := lost("stock.reserve", p.conn.PublishMsg(unnoticed)); !errors.Is(err, effects.ErrNotSent) {
+	if err := lost("stock.reserve", p.link.conn.PublishMsg(unnoticed)); !errors.Is(err, effects.ErrNotSent) {
 		t.Errorf("error %v", err)
 	}
 	f.Up()
@@ -320,7 +320,7 @@ func TestAClosedProviderCallsNobody(t *testing.T) {
 	if _, err := call(t, p, "k", map[string]any{"subject": "stock.reserve"}); !errors.Is(err, effects.ErrNotSent) {
 		t.Errorf("error %v", err)
 	}
-	wrong := New(Options{Connect: func() (*nats.Conn, error) { return nil, errors.New("no such file") }})
+	wrong := New(Options{Connect: func() (*nats.Conn, jetstream.JetStream, error) { return nil, nil, errors.New("no such file") }})
 	wrong.Close()
 	if _, err := call(t, wrong, "k", map[string]any{"subject": "stock.reserve"}); !errors.Is(err, effects.ErrNotSent) {
 		t.Errorf("error %v", err)

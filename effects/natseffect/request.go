@@ -28,6 +28,9 @@ const (
 // request builds the message from the manifest's evaluated map.
 func request(c effects.Call) (*nats.Msg, error) {
 	m := nats.NewMsg(expression.Text(c.Config["subject"]))
+	if c.Asks && c.Config["answer"] != nil {
+		return m, nil // only the answer is looked for
+	}
 	if err := checkSubject(m.Subject); err != nil {
 		return nil, err
 	}

@@ -23,11 +23,7 @@ const statusOK = 200
 
 // response reads a reply, and its headers unless bare. A success that is too long has an unknown
 // outcome; of an error only the body is dropped.
-func response(subject string, m *nats.Msg, bare bool) (effects.Response, error) {
-	if stream := acknowledged(m); stream != "" {
-		return effects.Response{}, edda.Classify(edda.Permanent,
-			"the stream %.80q has %s and acknowledged the request before a service could answer: call the service on a subject that no stream has", stream, subject)
-	}
+func response(m *nats.Msg, bare bool) (effects.Response, error) {
 	code, message, isError := serviceError(m.Header)
 	data := m.Data
 	if len(data) > maxAnswer {

@@ -110,9 +110,8 @@ func (d *depot) latest() *nats.Msg {
 // provider connects as the node does, to the server's URL or that of a network before it.
 func provider(t testing.TB, url string) *Provider {
 	t.Helper()
-	p := New(Options{Connect: func() (*nats.Conn, error) {
-		conn, _, err := kv.Connect(kv.Connection{URL: url, Unbuffered: true})
-		return conn, err
+	p := New(Options{Connect: func() (*nats.Conn, jetstream.JetStream, error) {
+		return kv.Connect(kv.Connection{URL: url, Unbuffered: true})
 	}})
 	t.Cleanup(p.Close)
 	return p

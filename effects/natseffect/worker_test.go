@@ -16,14 +16,19 @@ import (
 	"edda/manifests"
 )
 
-// example is the manifest that comes with the program.
+// example is the first manifest that comes with the program.
 func example(t testing.TB) *effects.Effect {
 	t.Helper()
-	text, err := fs.ReadFile(manifests.Examples(), "effect-nats.yaml")
+	return exampleOf(t, "effect-nats.yaml")
+}
+
+func exampleOf(t testing.TB, name string) *effects.Effect {
+	t.Helper()
+	text, err := fs.ReadFile(manifests.Examples(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, problems := compile(t, "effect-nats.yaml", string(text))
+	e, problems := compile(t, name, string(text))
 	if e == nil || len(problems) > 0 {
 		t.Fatal(problems)
 	}
