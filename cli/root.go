@@ -57,8 +57,12 @@ func noun(c *cobra.Command, args []string) error {
 		return nil
 	}
 	text := fmt.Sprintf("unknown command %q for %s", args[0], c.CommandPath())
-	c.SuggestionsMinimumDistance = min(2, len(args[0])/2) // of a short word everything is near
-	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+	var near []string
+	for d := 1; d <= min(2, len(args[0])-1) && len(near) == 0; d++ { // of two letters everything is near
+		c.SuggestionsMinimumDistance = d
+		near = c.SuggestionsFor(args[0])
+	}
+	if len(near) > 0 {
 		text += fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
 	}
 	return usagef("%s; see %s --help", text, c.CommandPath())
