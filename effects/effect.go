@@ -138,7 +138,7 @@ func (c *compiler) timeout(unsaid time.Duration) time.Duration {
 	if t == nil {
 		return unsaid
 	}
-	if t.D > maxTimeout { // the parser has reported one that is none or not above zero
+	if t.D < 0 || t.D > maxTimeout { // the parser reports one that is none, and leaves it at 0
 		c.errorf(t.Pos, fmt.Sprintf("timeout is more than nothing and at most %s, not %s", maxTimeout, t.Text))
 	}
 	return t.D

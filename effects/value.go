@@ -52,6 +52,7 @@ func (c *compiler) program(e *manifests.Expr, names []string) *expression.Progra
 	p, errs := expression.Compile(e.Source, expression.Options{Names: names})
 	for _, err := range errs {
 		c.errorf(e.At(err.Line, err.Column), err.Message)
+		c.problems[len(c.problems)-1].Rule = manifests.RuleExpression
 	}
 	if len(errs) > 0 {
 		return nil
@@ -97,7 +98,7 @@ var shellSecret = regexp.MustCompile(`\$([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)\b`)
 func (c *compiler) unmarked(v *manifests.Value, names []string) {
 	v.Texts(func(t manifests.PlainText) {
 		if name := shellSecret.FindStringSubmatch(t.Text); name != nil {
-			c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: t.Pos, Warning: true,
+			c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: t.Pos, Warning: true, Rule: manifests.RuleUnmarked,
 				Message: fmt.Sprintf("this text holds %q as it is: a secret is ${secret.%s}", name[0], name[1])})
 		}
 		for _, u := range expression.FindUnmarked(t.Text, t.Part, names) {
@@ -106,7 +107,7 @@ func (c *compiler) unmarked(v *manifests.Value, names []string) {
 			}
 			word := u.Name && (t.Item || slices.Contains([]string{"id", "secret"}, u.Text))
 			if !word && !slices.ContainsFunc(u.Program.Refs(), member) {
-				c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: t.Pos, Warning: true, Message: u.String()})
+				c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: t.Pos, Warning: true, Rule: manifests.RuleUnmarked, Message: u.String()})
 			}
 		}
 	})

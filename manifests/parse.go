@@ -65,7 +65,7 @@ func refused(f *File) *Problem {
 	}
 	for line, l := range splitLines(f.Source) {
 		if text := f.Source[l.start:l.end]; !utf8.Valid(text) {
-			return &Problem{File: f, Pos: Pos{line + 1, invalidColumn(text)}, Message: "the file is not UTF-8: save it as UTF-8"}
+			return &Problem{File: f, Pos: Pos{line + 1, invalidColumn(text)}, Message: "the file is not UTF-8: save it as UTF-8", Rule: RuleSyntax}
 		}
 	}
 	return nil
@@ -300,7 +300,7 @@ func twice(files []*File) Problems {
 	seen := map[string]string{}
 	check := func(f *File, what string, pos Pos) {
 		if first, again := seen[what]; again {
-			ps = append(ps, Problem{File: f, Pos: pos, Message: what + " is defined twice, first in " + first + ": keep one"})
+			ps = append(ps, Problem{File: f, Pos: pos, Message: what + " is defined twice, first in " + first + ": keep one", Rule: RuleDuplicate})
 			return
 		}
 		seen[what] = fmt.Sprintf("%s:%d", f.Name, pos.Line)

@@ -11,6 +11,7 @@ type Problem struct {
 	Pos     Pos
 	Warning bool   // not an error
 	Message string // what is wrong, and what to do
+	Rule    Rule   // see [Problem.RuleID]
 }
 
 // Problems is a list of errors and warnings.

@@ -41,6 +41,14 @@ func (r *reader) warnf(n *yaml.Node, format string, args ...any) {
 	r.problems = append(r.problems, Problem{File: r.file, Pos: r.pos(n), Warning: true, Message: fmt.Sprintf(format, args...)})
 }
 
+// ruled gives the problems that are reported until the returned function is called a rule.
+func (r *reader) ruled(rule Rule) func() {
+	before := len(r.problems)
+	return func() {
+		r.problems = append(r.problems[:before], r.problems[before:].Named(rule)...)
+	}
+}
+
 // losef reports a problem for which a part of the document is not read.
 func (r *reader) losef(n *yaml.Node, format string, args ...any) {
 	r.lost = true
@@ -151,6 +159,7 @@ func (r *reader) key(k *yaml.Node, seen map[string]bool) bool {
 	case k.Tag != "!!str":
 		r.losef(k, "a key is a string: write %q with its quotes", k.Value)
 	case seen[k.Value]:
+		defer r.ruled(RuleRepeatedKey)()
 		r.losef(k, "%q is here twice: keep one", shorten(k.Value))
 	default:
 		seen[k.Value] = true
@@ -160,6 +169,7 @@ func (r *reader) key(k *yaml.Node, seen map[string]bool) bool {
 }
 
 func (r *reader) unknown(k *yaml.Node, what string, known []string) {
+	defer r.ruled(RuleUnknownKey)()
 	if mend := r.adviceFor(what, k.Value); mend != "" {
 		r.losef(k, "%s has no key %q: %s", what, shorten(k.Value), mend)
 		return
@@ -200,6 +210,7 @@ func (r *reader) text(n *yaml.Node, what string) string {
 // name reads a name of a form that the schema defines. It keeps the text even if it reports a
 // problem.
 func (r *reader) name(n *yaml.Node, what, form string) Name {
+	defer r.ruled(RuleName)()
 	d := r.Defs[form]
 	name := Name{Pos: r.pos(n), Text: r.text(n, what)}
 	switch {
@@ -263,6 +274,7 @@ func oneOf(words []string) string {
 
 // duration reads a literal duration above zero, or from zero where zero has a meaning.
 func (r *reader) duration(n *yaml.Node, what string, zero bool) *Duration {
+	defer r.ruled(RuleDuration)()
 	d := &Duration{Pos: r.pos(n), Text: r.text(n, what)}
 	if d.Text == "" {
 		return d
@@ -278,8 +290,10 @@ func (r *reader) duration(n *yaml.Node, what string, zero bool) *Duration {
 		r.errorf(n, "%s: %v", what, err)
 	case d.D < 0 && zero:
 		r.errorf(n, "%s is a duration, and never below zero: %s", what, d.Text)
+		d.D = 0
 	case d.D <= 0 && !zero:
 		r.errorf(n, "%s is a duration above zero, not %s", what, d.Text)
+		d.D = 0
 	}
 	return d
 }

@@ -19,6 +19,7 @@ const (
 
 // syntaxError describes an error in the YAML, and explains the usual traps.
 func (r *reader) syntaxError(err error) {
+	defer r.ruled(RuleSyntax)()
 	var le *yaml.LoadError
 	if !errors.As(err, &le) {
 		r.errorAt(Pos{1 + r.chunk.before, 1}, "%v", err)

@@ -21,6 +21,7 @@ import (
 	"edda/effects/sqleffect"
 	"edda/hero/jobeffect"
 	"edda/internal/backoff"
+	"edda/manifests"
 	"edda/server"
 	"edda/stream/kv"
 )
@@ -71,12 +72,12 @@ func (l *loaded) compileEffects() {
 		}
 		seen[m.Name.Text] = true
 		e, problems := effects.Compile(m, kinds)
-		l.problems = append(l.problems, problems...)
+		l.problems = append(l.problems, problems.Named(manifests.RuleEffect)...)
 		if e != nil {
 			l.effects, l.compiled = append(l.effects, e), append(l.compiled, m)
 		}
 	}
-	l.problems = append(l.problems, effects.CheckBreakers(l.effects)...)
+	l.problems = append(l.problems, effects.CheckBreakers(l.effects).Named(manifests.RuleEffect)...)
 }
 
 // secrets looks secrets up in the environment, and in the folder of effects.secrets.

@@ -53,7 +53,7 @@ func Lint(paths []string) (manifests.Problems, error) {
 	if err != nil {
 		return nil, err
 	}
-	problems := slices.Concat(l.problems, l.needsRedis(true), l.catchesUp())
+	problems := slices.Concat(l.problems, slices.Concat(l.needsRedis(true), l.catchesUp()).Named(manifests.RuleProcess))
 	problems.Sort()
 	return problems, nil
 }

@@ -26,32 +26,41 @@ func (c *compiler) check() {
 		for _, part := range h.src.Trigger.Parts {
 			c.p.inner[part] = n.inner(part)
 		}
-		c.checkTrigger(h, n)
-		c.checkHandler(h)
-		c.checkBlocks(h)
+		c.ruled(manifests.RuleTrigger, func() { c.checkTrigger(h, n) })
+		c.ruled(manifests.RuleHandler, func() { c.checkHandler(h) })
+		c.ruled(manifests.RuleAction, func() { c.checkBlocks(h) })
 	}
 	eachActions(c.p.m, func(a *manifests.Action) {
 		if v := c.p.verbs[a.Kind]; v.check != nil {
-			v.check(c, a, n)
+			c.ruled(manifests.RuleAction, func() { v.check(c, a, n) })
 		}
 	})
 	eachStep(c.p.verbs, c.p.m, c.checkOptional)
 	for _, u := range c.uses {
-		c.checkRefs(u, n)
+		c.ruled(manifests.RuleReference, func() { c.checkRefs(u, n) })
 	}
 	c.checkData()
 	for _, u := range c.unmarked {
-		c.checkUnmarked(u, n)
+		c.ruled(manifests.RuleUnmarked, func() { c.checkUnmarked(u, n) })
 	}
 	for _, name := range sortedKeys(n.timers) {
 		if c.p.plain["timer."+name] == nil && !c.p.m.Partial {
-			c.warnf(n.timers[name], "nobody handles timer %q: add on: timer.%s", name, name)
+			c.ruled(manifests.RuleTimer, func() {
+				c.warnf(n.timers[name], "nobody handles timer %q: add on: timer.%s", name, name)
+			})
 		}
 	}
-	c.checkLife(n)
+	c.ruled(manifests.RuleLife, func() { c.checkLife(n) })
 	if c.p.m.Auto {
 		c.warnf(c.p.m.Pos, "upgrade: auto is not yet active: instances finish on the version they began with, as pinned says")
 	}
+}
+
+// ruled gives the problems that a check reports a rule.
+func (c *compiler) ruled(rule manifests.Rule, check func()) {
+	before := len(c.problems)
+	check()
+	c.problems = append(c.problems[:before], c.problems[before:].Named(rule)...)
 }
 
 func (c *compiler) collect() names {

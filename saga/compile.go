@@ -240,6 +240,7 @@ func (c *compiler) expr(e *manifests.Expr, names []string) *expression.Program {
 	p, errs := expression.Compile(e.Source, expression.Options{Names: names, Kept: c.p.o.Kept})
 	for _, err := range errs {
 		c.errorf(e.At(err.Line, err.Column), "%s", err.Message)
+		c.problems[len(c.problems)-1].Rule = manifests.RuleExpression
 	}
 	if p != nil {
 		c.uses = append(c.uses, use{expr: e, prog: p, handler: c.handling})

@@ -41,7 +41,7 @@ type linter struct {
 
 func (l *linter) saga(m *manifests.Saga) {
 	if !m.Partial && l.waitsForNothing(m) {
-		l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: m.Pos, Message: "this saga can wait for nothing: " +
+		l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: m.Pos, Rule: manifests.RuleLife, Message: "this saga can wait for nothing: " +
 			"once it has begun nothing can reach it, and no handler ends it; end it with done, or give it a deadline"})
 	}
 	eachStep(l.verbs, m, func(a *manifests.Action, id string) { l.notification(m, a, id) })
@@ -65,7 +65,7 @@ func (l *linter) textAsPayload(m *manifests.Saga, a *manifests.Action) {
 	if !ok || slices.Contains(loneNames, text) || len(expression.FindUnmarked(text, false, slices.Concat(loneNames, proseNames))) > 0 {
 		return
 	}
-	l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: a.With.Pos, Warning: true,
+	l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: a.With.Pos, Warning: true, Rule: manifests.RuleUnmarked,
 		Message: fmt.Sprintf("with is the text %q: fields are {name: value}, and an expression begins with =", text)})
 }
 
@@ -115,7 +115,7 @@ func (l *linter) version(m *manifests.Saga, a *manifests.Action, e *manifests.Ef
 	default:
 		return
 	}
-	l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: a.VersionPos, Warning: true, Message: message})
+	l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: a.VersionPos, Warning: true, Rule: manifests.RuleAction, Message: message})
 }
 
 func (l *linter) defined(m *manifests.Saga, name manifests.Name, what string, known []string) {
@@ -127,7 +127,7 @@ func (l *linter) defined(m *manifests.Saga, name manifests.Name, what string, kn
 		near = "; did you mean \"" + n + "\"?"
 	}
 	l.problems = append(l.problems, manifests.Problem{
-		File: m.File, Pos: name.Pos, Warning: true,
+		File: m.File, Pos: name.Pos, Warning: true, Rule: manifests.RuleUndefined,
 		Message: what + " \"" + name.Text + "\" is defined in none of these files" + near,
 	})
 }
