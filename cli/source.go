@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +27,7 @@ import (
 )
 
 // maxLast bounds the messages that edda source test reads.
-const maxLast = 10000
+const maxLast = 1000
 
 func (t *terminal) sourceCommand() *cobra.Command {
 	noun := &cobra.Command{
@@ -110,7 +113,7 @@ func (t *terminal) testSource(ctx context.Context, name string, s sourceTest) er
 	}
 	read := make([]readMessage, 0, len(messages))
 	for _, one := range messages {
-		read = append(read, newReadMessage(one, codec.Event(one), set))
+		read = append(read, newReadMessage(one, codec.Event(one), set, config.Tenants))
 	}
 	return t.printRead(m, read, s.output)
 }
@@ -154,8 +157,12 @@ type readMessage struct {
 	fate string
 }
 
-func newReadMessage(m wire.Message, ev edda.Event, set *saga.Set) readMessage {
+func newReadMessage(m wire.Message, ev edda.Event, set *saga.Set, served wire.Tenants) readMessage {
 	r := readMessage{Seq: m.Seq, Subject: m.Subject}
+	if !served.Match(ev.Tenant) {
+		r.Event, r.fate = &ev, "nobody: the tenant "+ev.Tenant+" is not served here"
+		return r
+	}
 	if ev.Malformed != "" {
 		r.Dead, r.Error = ev.Malformed, ev.Error
 		r.fate = "dead letter (" + ev.Malformed + ")"
@@ -425,7 +432,10 @@ func (t *terminal) addSource(ctx context.Context, name string, s sourceAdd) erro
 			return err
 		}
 	}
-	if err := os.WriteFile(file, text, 0o644); err != nil {
+	if now, err := withSource(file, block); err != nil || !bytes.Equal(now, text) {
+		return errors.Join(err, fmt.Errorf("%s was changed meanwhile: run this again", file))
+	}
+	if err := replaceFile(file, text); err != nil {
 		return err
 	}
 	fmt.Fprintf(t.out, "%s has the source %s: look at it again with edda source test %s, and start edda run --config %s\n", file, name, name, file)
@@ -448,7 +458,7 @@ func (t *terminal) previewSource(config node.Config, name string, messages []wir
 	}
 	var read []readMessage
 	for _, one := range messages[max(0, len(messages)-previewed):] {
-		read = append(read, newReadMessage(one, codec.Event(one), set))
+		read = append(read, newReadMessage(one, codec.Event(one), set, config.Tenants))
 	}
 	t.printReadRows(m, read)
 	return nil
@@ -509,11 +519,12 @@ func sourceBlock(name string, o wire.MappingOptions, from string) string {
 	return b.String()
 }
 
+// plainWord is a text that YAML reads as it is, but for words such as true.
+var plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
+
 // quoted writes a text as a YAML scalar: plain if it is a word, else in double quotes.
 func quoted(text string) string {
-	if text != "" && !strings.ContainsFunc(text, func(r rune) bool {
-		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
-	}) && (text[0] > '9' && text[0] != '_') {
+	if plainWord.MatchString(text) && !slices.Contains([]string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}, strings.ToLower(text)) {
 		return text
 	}
 	return strconv.Quote(text)
@@ -532,10 +543,16 @@ func withSource(file, block string) ([]byte, error) {
 		if !found {
 			continue
 		}
-		if rest = strings.TrimSpace(rest); rest != "" && rest != "{}" && !strings.HasPrefix(rest, "#") {
+		value, comment, _ := strings.Cut(rest, "#")
+		switch strings.TrimSpace(value) {
+		case "", "{}", "~", "null":
+		default:
 			return nil, fmt.Errorf("%s: sources: is written on one line: break it into lines, then run this again", file)
 		}
-		lines[i] = "sources:\n" + block
+		if comment != "" {
+			comment = " #" + strings.TrimRight(comment, "\r\n")
+		}
+		lines[i] = "sources:" + comment + "\n" + reindented(block, indentOf(lines[i+1:]))
 		return []byte(strings.Join(lines, "")), nil
 	}
 	before := string(text)
@@ -543,6 +560,30 @@ func withSource(file, block string) ([]byte, error) {
 		before = strings.TrimRight(before, "\n") + "\n\n"
 	}
 	return []byte(before + "sources:\n" + block), nil
+}
+
+// indentOf returns the blanks before the first member of a block, two if there is none.
+func indentOf(lines []string) string {
+	for _, line := range lines {
+		text := strings.TrimLeft(line, " ")
+		if text = strings.TrimSpace(text); text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		if n := len(line) - len(strings.TrimLeft(line, " ")); n > 0 {
+			return line[:n]
+		}
+		break
+	}
+	return "  "
+}
+
+// reindented puts the indent in the place of the two blanks of a block.
+func reindented(block, indent string) string {
+	var b strings.Builder
+	for line := range strings.Lines(block) {
+		b.WriteString(indent + strings.TrimPrefix(line, "  "))
+	}
+	return b.String()
 }
 
 // tryConfig loads a changed configuration file before it replaces the file.

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda/internal/testkit"
+	"edda/stream/wire"
 )
 
 // TestSagasReadAStreamThatExistedBefore walks the way of somebody with a stream of plain JSON: edda
@@ -77,8 +78,9 @@ func TestSagasReadAStreamThatExistedBefore(t *testing.T) {
 	live.until(t, "orders.canceled  1      SHOP", "source", "unheard")
 	live.until(t, "no-key", "deadletter", "list")
 	publish("shop.orders.cancelled.O1", `{"order":"O1","event_id":"e4"}`, "")
-	publish("shop.orders.created.O3", `{"order":"O3","event_id":"e4"}`, "another id of NATS, the same event")
 	publish("shop.orders.created.O4", `{"order":"O4","event_id":"e5"}`, "")
+	publish("shop.orders.cancelled.O4", `{"order":"O4","event_id":"e5"}`, "the same event_id under another id of NATS")
+	live.until(t, "duplicate", "instance", "history", "ship", "O4")
 	live.until(t, "O4   running", "instance", "list")
 	live.until(t, "shop    SHOP    6         6     6", "source", "list")
 	if _, out := live.edda(t, "instance", "list"); !strings.Contains(out, "O1   done") {
@@ -95,6 +97,10 @@ func TestSagasReadAStreamThatExistedBefore(t *testing.T) {
 
 func TestAMistakeInASourceOfTheConfigurationNamesTheKey(t *testing.T) {
 	for text, want := range map[string]string{
+		"sources: {shop: {stream: SHOP, subjects: ['a b']}}":                    `"a b" is no filter of subjects`,
+		"sources: {shop: {stream: my.stream}}":                                  `"my.stream" is no name of a stream`,
+		"sources: {shop: }":                                                     "sources.shop.stream: want the name of a JetStream stream",
+		"sources: {shop: {stream: SHOP, tenant: =body.t}}\ntenants: ['eu-*']":   `the tenant "default" is not among those`,
 		"sources: {shop: {stream: SHOP, typ: x}}":                               "unknown key sources.shop.typ; did you mean sources.shop.type?",
 		"sources: {shop: {stream: SHOP, aggregate: {name: x}}}":                 "unknown key sources.shop.aggregate.name",
 		"sources: {shop: {subjects: [a]}}":                                      "sources.shop.stream: want the name of a JetStream stream",
@@ -117,7 +123,41 @@ func TestAMistakeInASourceOfTheConfigurationNamesTheKey(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "edda.yaml")
 	write(t, file, "sources: {shop: {stream: SHOP, subjects: 'a.*,b', aggregate: {id: '=body.id'}}}")
-	if code, out := (&running{}).edda(t, "config", "view", "--config", file); code != 0 || !strings.Contains(out, "id: =body.id") || !strings.Contains(out, "stream: SHOP") {
+	if code, out := (&running{}).edda(t, "config", "view", "--config", file); code != 0 || !strings.Contains(out, "id: =body.id") || !strings.Contains(out, "- a.*") || !strings.Contains(out, "- b") {
 		t.Errorf("%d %s", code, out)
+	}
+}
+
+// TestASourceIsWrittenIntoWhatTheFileHas: layouts and comments stay.
+func TestASourceIsWrittenIntoWhatTheFileHas(t *testing.T) {
+	block := sourceBlock("shop", wire.MappingOptions{Stream: "SHOP", Type: "true", AggregateType: "null"}, "all")
+	const written = "  shop:\n    stream: SHOP\n    from: all\n    type: \"true\"\n    aggregate: {type: \"null\"}\n"
+	wide := strings.ReplaceAll(written, "  shop", "    shop")
+	wide = strings.ReplaceAll(wide, "\n    ", "\n      ")
+	for text, want := range map[string]string{
+		"":                                      "sources:\n" + written,
+		"data: d":                               "data: d\n\nsources:\n" + written,
+		"sources:\ndata: d\n":                   "sources:\n" + written + "data: d\n",
+		"sources: # ours\n  a: {stream: A}\n":   "sources: # ours\n" + written + "  a: {stream: A}\n",
+		"sources: {} # none\n":                  "sources: # none\n" + written,
+		"sources: ~\n":                          "sources:\n" + written,
+		"sources:\n    a:\n        stream: A\n": "sources:\n" + wide + "    a:\n        stream: A\n",
+		"# sources: {}\n":                       "# sources: {}\n\nsources:\n" + written,
+	} {
+		file := filepath.Join(t.TempDir(), "edda.yaml")
+		write(t, file, text)
+		got, err := withSource(file, block)
+		if err != nil || string(got) != want {
+			t.Errorf("%q became\n%s\nwant\n%s\n%v", text, got, want, err)
+		}
+		term := &terminal{}
+		if c, err := term.tryConfig(file, got); err != nil || c.Sources["shop"].Type != "true" || c.Sources["shop"].Aggregate.Type != "null" {
+			t.Errorf("%q is read as %+v: %v", got, c.Sources, err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "edda.yaml")
+	write(t, file, "sources: {a: {stream: A}}\n")
+	if _, err := withSource(file, block); err == nil || !strings.Contains(err.Error(), "break it into lines") {
+		t.Errorf("a flow of sources: %v", err)
 	}
 }

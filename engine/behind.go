@@ -307,7 +307,11 @@ func (v *loop) addPositions(sets []*set, b *batch, rejoining []*laggard) {
 				to = s
 			}
 		}
-		to.change.DropPositions = append(to.change.DropPositions, l.positions()...)
+		for _, p := range l.positions() {
+			if slices.Contains(v.opts.CatchUp.Streams, p.Stream) { // it goes on in another stream once that is read again
+				to.change.DropPositions = append(to.change.DropPositions, p)
+			}
+		}
 		l.queue = nil // the main line applies what it has not passed
 	}
 	if b != nil {
@@ -386,8 +390,10 @@ func (v *loop) resetLaggards() {
 }
 
 // addLaggards adds the sagas whose own positions the store has. Any event that the main line
-// has passed may have been withheld from them.
+// has passed may have been withheld from them. The rows of a stream that is not read any more are
+// kept, and nothing of it is awaited. In a stream that is new they begin with the main line.
 func (v *loop) addLaggards(rows []store.SagaPosition) {
+	read := v.opts.CatchUp.Streams
 	for _, p := range rows {
 		pair := SagaTenant{p.Tenant, p.Saga}
 		l := v.catchUp.laggards[pair]
@@ -401,7 +407,17 @@ func (v *loop) addLaggards(rows []store.SagaPosition) {
 		}
 		l.startAt(p.Checkpoint)
 		l.durable[p.Stream] = p.Checkpoint
-		l.withheld[p.Stream] = v.positions.applied[p.Stream].Seq
+		if slices.Contains(read, p.Stream) {
+			l.withheld[p.Stream] = v.positions.applied[p.Stream].Seq
+		}
+	}
+	for _, l := range v.catchUp.laggards {
+		for _, stream := range read { // that the row's saga has no position in
+			if at, known := v.positions.applied[stream]; known && l.durable != nil && l.durable[stream].Stream == "" {
+				l.startAt(at)
+				l.durable[stream], l.dirty = at, true
+			}
+		}
 	}
 	v.showBehind()
 }

@@ -396,6 +396,62 @@ func TestCatchUpResumesAfterARestart(t *testing.T) {
 	})
 }
 
+// A stream that is not read any more kept a saga behind for ever, and its timers waited.
+func TestASagaBehindAwaitsNothingOfAStreamThatIsNotReadAnyMore(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
+		w.streams.publish("A", event("a", "add", "K"))
+		w.streams.publish("B", event("b", "add", "K"))
+		settle()
+		l.refuse(errors.New("nothing is read before the restart"))
+		w.addBehind(sagaList{"old", "late"}, "late")
+		settle()
+		w.stop()
+		l.refuse(nil)
+		w.sagas = sagaList{"old", "late"}
+		onlyA := l.catchUp()
+		onlyA.Streams = []string{"A"}
+		onlyA.Open = func(ctx context.Context, p SagaTenant, from []edda.Checkpoint) (Past, error) {
+			return l.open(ctx, p, slices.DeleteFunc(slices.Clone(from), func(at edda.Checkpoint) bool { return at.Stream == "B" }))
+		}
+		w.start(Options{CatchUp: onlyA})
+		for range 100 {
+			settle()
+		}
+		rows := w.behind()
+		if behind := w.engine.Info().Behind; len(behind) != 0 || len(rows) != 1 || rows[0].Stream != "B" || rows[0].Seq != 0 {
+			t.Fatalf("behind are %+v, and the positions are %+v", behind, rows)
+		}
+		w.stop()
+		w.start(Options{CatchUp: l.catchUp()}) // it goes on where it was
+		w.waitCaughtUp()
+		if got := w.logOf("late", "K"); !slices.Contains(got, "b") {
+			t.Errorf("after B is read again, late has %v", got)
+		}
+	})
+}
+
+// A saga that was behind got the whole past of a stream that all others read from its end on.
+func TestASagaBehindBeginsInANewStreamWithTheOthers(t *testing.T) {
+	withLateSaga(t, func(w *world, l *archive) {
+		w.streams.publish("B", event("past", "add", "K"))
+		w.streams.publish("A", event("a", "add", "K"))
+		settle()
+		row := store.SagaPosition{Tenant: AllTenants, Saga: "late", Checkpoint: edda.Checkpoint{Stream: "A", Created: w.streams.created}}
+		if err := w.db.Commit(context.Background(), store.Change{Positions: []store.SagaPosition{row}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.engine.Swap(context.Background(), sagaList{"old", "late"}, row); err != nil {
+			t.Fatal(err)
+		}
+		w.waitCaughtUp()
+		w.streams.publish("B", event("later", "add", "K"))
+		settle()
+		if got := w.logOf("late", "K"); !slices.Equal(got, []string{"a", "later"}) {
+			t.Errorf("late has %v", got)
+		}
+	})
+}
+
 // TestDrainDoesNotWaitForCatchUp leaves the rest of the catch-up for the next start.
 func TestDrainDoesNotWaitForCatchUp(t *testing.T) {
 	withLateSaga(t, func(w *world, l *archive) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -372,7 +373,9 @@ func (v *loop) rejudge() {
 		// events that are now meant for the laggard.
 		l.queue, l.read = nil, map[string]uint64{}
 		for stream := range l.applied {
-			l.withheld[stream] = max(l.withheld[stream], v.positions.applied[stream].Seq)
+			if slices.Contains(v.opts.CatchUp.Streams, stream) {
+				l.withheld[stream] = max(l.withheld[stream], v.positions.applied[stream].Seq)
+			}
 		}
 	}
 	v.showBehind()

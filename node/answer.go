@@ -81,7 +81,11 @@ func (p *process) jetstreamState(l *pipeline) error {
 			return err
 		}
 	}
-	return errors.Join(l.watch.Problem(), l.publisher.Failing())
+	problem := errors.Join(l.watch.Problem(), l.publisher.Failing())
+	if l.source != nil {
+		problem = errors.Join(problem, l.source.Failing())
+	}
+	return problem
 }
 
 // Drain begins the staged stop. A failure to write the audit does not delay the stop.

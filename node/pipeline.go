@@ -176,7 +176,11 @@ func (p *process) build(ctx context.Context, l *pipeline) error {
 	if l.ledger != nil {
 		remake = func(ctx context.Context) error { return p.remakeLedger(ctx, l.ledger) }
 	}
-	l.watch = stream.NewWatch(l.js, codec.Mappings, again, remake, p.log.Named("streams"))
+	watched := codec.Mappings
+	if !s.sagas() {
+		watched = nil
+	}
+	l.watch = stream.NewWatch(l.js, watched, again, remake, p.log.Named("streams"))
 	if l.tail != nil {
 		l.watch.Follow(l.tail)
 	}
@@ -193,7 +197,11 @@ func (p *process) present(ctx context.Context, l *pipeline) error {
 	if err != nil {
 		return edda.Classify(edda.Permanent, "read the positions: %w", err)
 	}
-	return stream.Present(ctx, l.js, held)
+	codec, err := p.settings.codec()
+	if err != nil {
+		return err
+	}
+	return stream.Present(ctx, l.js, codec, held)
 }
 
 // devPayload is the payload limit of the embedded NATS. It is larger than Edda's limit, so

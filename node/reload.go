@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -107,6 +108,9 @@ func (p *process) reread() (Config, manifests.Problems) {
 		return c, manifests.Problems{{Message: err.Error()}}
 	}
 	var problems manifests.Problems
+	if was, now := p.settings.defaultTenant(), c.defaultTenant(); was != now && slices.ContainsFunc(slices.Collect(maps.Values(c.Sources)), func(s sourceConfig) bool { return s.Tenant == "" }) {
+		problems = append(problems, manifests.Problem{Message: fmt.Sprintf("tenants: a source without tenant reads its events as those of %s, and after a start it would be %s: give each source a tenant, and start Edda again", was, now)})
+	}
 	for _, key := range p.settings.differs(c) {
 		problems = append(problems, manifests.Problem{Warning: true, Message: key + " changed in the configuration: it takes effect at the next start"})
 	}

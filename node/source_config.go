@@ -33,6 +33,9 @@ type aggregateConfig struct {
 	ID   string `koanf:"id"`
 }
 
+// streamName is what NATS takes as the name of a stream.
+var streamName = regexp.MustCompile(`^[^\s.*>/\\]+$`)
+
 // sourceName is how a source is named: its name is a part of keys and of a command's arguments.
 var sourceName = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
 
@@ -63,24 +66,35 @@ func (c Config) mapping(name string, s sourceConfig) (*wire.Mapping, error) {
 		return nil, configf("sources.%s: a source's name is of lower-case letters, digits, - and _, and begins with a letter", name)
 	case s.Stream == "":
 		return nil, configf("sources.%s.stream: want the name of a JetStream stream; nats stream ls lists them", name)
+	case !streamName.MatchString(s.Stream):
+		return nil, configf("sources.%s.stream: %q is no name of a stream: it holds no blank, dot, *, >, / or \\", name, s.Stream)
 	case slices.Contains([]string{wire.AggregateEvents, wire.WorkflowCommands, wire.WorkflowEvents}, s.Stream) || strings.HasPrefix(s.Stream, "KV_"):
 		return nil, configf("sources.%s.stream: %s is Edda's own or a bucket's: a source reads a stream of others", name, s.Stream)
 	case s.From != "" && s.From != string(stream.FromNow) && s.From != string(stream.FromAll):
 		return nil, configf("sources.%s.from %q: want now or all", name, s.From)
 	}
+	fallback := c.defaultTenant()
+	if strings.HasPrefix(s.Tenant, "=") && !wire.Tenants(c.served()).Match(fallback) { // it is for dead letters only
+		if i := slices.IndexFunc(c.served(), func(tenant string) bool { return !strings.Contains(tenant, "*") }); i >= 0 {
+			fallback = c.served()[i]
+		}
+	}
 	m, err := wire.NewMapping(wire.MappingOptions{
 		Source: name, Stream: s.Stream, Subjects: s.Subjects, ID: s.ID, Type: s.Type,
 		AggregateType: s.Aggregate.Type, AggregateID: s.Aggregate.ID, Tenant: s.Tenant, Time: s.Time,
-		Correlation: s.CorrelationID, Data: s.Data, DefaultTenant: c.defaultTenant(),
+		Correlation: s.CorrelationID, Data: s.Data, DefaultTenant: fallback,
 	})
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
 	tenant, known := m.Tenant()
+	if !known {
+		tenant = fallback // of messages whose tenant cannot be read
+	}
 	switch {
 	case !c.Tenancy.Enabled && s.Tenant != "":
 		return nil, configf("sources.%s.tenant: there are no tenants where tenancy.enabled is false: leave it out", name)
-	case known && !wire.Tenants(c.served()).Match(tenant):
+	case !wire.Tenants(c.served()).Match(tenant):
 		return nil, configf("sources.%s.tenant: the tenant %q is not among those that this process serves: %s", name, tenant, strings.Join(c.served(), ", "))
 	}
 	return m, nil

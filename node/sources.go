@@ -236,8 +236,8 @@ func known(key string) bool {
 		if !k.isMap || !inside {
 			return k.name == key
 		}
-		_, member, _ := strings.Cut(entry, ".")
-		return len(k.members) == 0 || slices.ContainsFunc(k.members, func(m configKey) bool { return m.name == member })
+		_, member, found := strings.Cut(entry, ".")
+		return len(k.members) == 0 || !found || slices.ContainsFunc(k.members, func(m configKey) bool { return m.name == member })
 	})
 }
 

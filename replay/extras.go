@@ -181,7 +181,7 @@ func gaps(first map[string]uint64) []string {
 	var out []string
 	for name, seq := range first {
 		if seq > 1 {
-			out = append(out, fmt.Sprintf("stream %s begins at sequence %d: events before it have expired", name, seq))
+			out = append(out, fmt.Sprintf("stream %s begins at sequence %d: events before it have expired or were removed, or no source reads them", name, seq))
 		}
 	}
 	slices.Sort(out)

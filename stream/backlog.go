@@ -34,7 +34,7 @@ func (r *reader) findBacklog(ctx context.Context) error {
 		b.at = time.Now().UTC()
 	}
 	if read, buffered, _ := r.progress(); info.State.LastSeq > read {
-		if b.end, err = r.lastMatch(ctx, buffered); err != nil {
+		if b.end, err = r.lastMatch(ctx, buffered, info.State.LastSeq); err != nil {
 			return fmt.Errorf("find the end of %s: %w", r.name, err)
 		}
 		if b.late, err = r.findLate(ctx, read, b.end); err != nil {

@@ -71,7 +71,7 @@ func (r *reader) need(ctx context.Context, last uint64) (uint64, error) {
 			return buffered, nil
 		}
 		if !r.mustRead() {
-			return r.lastMatch(ctx, buffered)
+			return r.lastMatch(ctx, buffered, last)
 		}
 		for r.position() < next {
 			if backoff.Wait(wait, endPoll) != nil {
@@ -117,17 +117,23 @@ func (r *reader) next(ctx context.Context, seq uint64) (first uint64, err error)
 }
 
 // lastMatch returns the last message that matches the filters. Without filters it is the last one
-// of the stream, which the server has at hand unless it was deleted.
-func (r *reader) lastMatch(ctx context.Context, buffered uint64) (uint64, error) {
+// of the stream, which the server has at hand unless it was deleted. Then it is searched for up to the end
+// where the subjects are not known, as in a mirror.
+func (r *reader) lastMatch(ctx context.Context, buffered, end uint64) (uint64, error) {
 	patterns := r.filters()
 	if len(patterns) == 0 {
 		last, err := r.lastOf(ctx, ">")
 		if err != nil || last > 0 {
 			return max(last, buffered), err
 		}
-		if patterns = r.stream.CachedInfo().Config.Subjects; r.mapping == nil {
-			patterns = r.codec.Filters(nil, "*", r.families...)
+		if r.mapping != nil {
+			m, err := lastUntil(ctx, r.stream, 1, end, time.Unix(1<<40, 0)) // however late it was stored
+			if err != nil || m == nil {
+				return buffered, err
+			}
+			return max(m.Sequence, buffered), nil
 		}
+		patterns = r.codec.Filters(nil, "*", r.families...)
 	}
 	far := buffered
 	for _, p := range patterns {

@@ -49,7 +49,7 @@ func Readable(c jetstream.StreamConfig, m *wire.Mapping) error {
 		return edda.Classify(edda.Permanent, "%s removes messages once its consumers have them (retention %s): read a stream that sources it, with retention limits",
 			name, strings.ToLower(c.Retention.String()))
 	}
-	if len(c.Subjects) == 0 { // a mirror, or a stream of sources
+	if c.Mirror != nil || len(c.Sources) > 0 || c.SubjectTransform != nil { // its messages have other subjects, too
 		return nil
 	}
 	for _, subject := range m.Subjects() {
@@ -64,8 +64,7 @@ func Readable(c jetstream.StreamConfig, m *wire.Mapping) error {
 func (in inputStream) all(s jetstream.Stream, g wire.Grammar) bool {
 	subjects := s.CachedInfo().Config.Subjects
 	if in.mapping != nil {
-		filters := in.mapping.Subjects()
-		return len(filters) == 0 || len(subjects) > 0 && !slices.ContainsFunc(subjects, func(subject string) bool { return !wire.Covers(filters, subject) })
+		return len(in.mapping.Subjects()) == 0 // its owner may add subjects to it
 	}
 	return !slices.ContainsFunc(subjects, func(subject string) bool {
 		return !slices.ContainsFunc(in.families, func(f wire.Family) bool { return g.All(f) == subject })

@@ -42,7 +42,8 @@ func (w *world) publish(ctx context.Context, subject string, bodies ...string) {
 
 func types(events []edda.Event) (out []string) {
 	for _, ev := range events {
-		out = append(out, fmt.Sprintf("%s.%s %s", ev.AggregateType, ev.Type, ev.ID))
+		id, _, _ := strings.Cut(ev.ID, "@") // without the store time
+		out = append(out, fmt.Sprintf("%s.%s %s", ev.AggregateType, ev.Type, id))
 	}
 	return out
 }
@@ -57,7 +58,7 @@ func TestTheBacklogOfASourceIsMergedWithThatOfEddasStreams(t *testing.T) {
 		src, stop := w.open(ctx, nil, SourceOptions{Codec: codec})
 		defer stop()
 		got := fetch(ctx, t, src, 5)
-		want := []string{"orders.created ORDERS 1", "Order.Paid own", "orders.cancelled ORDERS 2", ". ORDERS 3", "orders.cancelled ORDERS 4"}
+		want := []string{"orders.created ORDERS:1", "Order.Paid own", "orders.cancelled ORDERS:2", ". ORDERS:3", "orders.cancelled ORDERS:4"}
 		if !slices.Equal(types(got), want) {
 			t.Errorf("got %q, want %q", types(got), want)
 		}
@@ -248,12 +249,22 @@ func TestAResentMessageOfASourceGoesToEddasOwnStream(t *testing.T) {
 			t.Errorf("with data: %v", err)
 		}
 		got := fetch(ctx, t, src, 2)
-		want := []string{"orders.created ORDERS 2", "orders.created ORDERS 1"}
+		want := []string{"orders.created ORDERS:2", "orders.created ORDERS:1"}
 		if !slices.Equal(types(got), want) || got[0].Stream != wire.AggregateEvents || string(got[1].Payload) != `{"n":2}` {
 			t.Errorf("got %q from %s", types(got), got[0].Stream)
 		}
 		if n := w.Stream(ctx, "ORDERS").CachedInfo().State.Msgs; n != 2 {
 			t.Errorf("the stream of others has %d messages", n)
+		}
+		unmapped := NewPublisher(w.JS, wire.Codec{})
+		if _, err := unmapped.Resend(ctx, letter(1), nil, "new"); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "no source reads the stream ORDERS any more") {
+			t.Errorf("without the source: %v", err)
+		}
+		if _, err := unmapped.ReadBack(ctx, letter(1)); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "no source reads") {
+			t.Errorf("read back without the source: %v", err)
+		}
+		if n := w.Stream(ctx, "ORDERS").CachedInfo().State.Msgs; n != 2 {
+			t.Errorf("the stream of others has %d messages without the source", n)
 		}
 		w.Must(w.JS.DeleteStream(ctx, "ORDERS"))
 		if _, err := p.Resend(ctx, letter(0), nil, "new"); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "no stream ORDERS") {
@@ -264,6 +275,101 @@ func TestAResentMessageOfASourceGoesToEddasOwnStream(t *testing.T) {
 		p = NewPublisher(w.JS, wire.Codec{Mappings: map[string]*wire.Mapping{"ORDERS": elsewhere}})
 		if _, err := p.Resend(ctx, letter(0), []byte(`{"tenant":"victim"}`), "new"); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "another tenant, victim") {
 			t.Errorf("data that names another tenant: %v", err)
+		}
+	})
+}
+
+// A source that was removed must not refuse a start, nor make a replay of a part look whole.
+func TestAStreamThatNoSourceReadsAnyMoreIsLeftAlone(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		codec := w.others(ctx, ordersStream, wire.MappingOptions{})
+		w.publish(ctx, "orders.created", "1", "2", "3")
+		held := []edda.Checkpoint{{Stream: "ORDERS", Seq: 2}}
+		first := func(c wire.Codec) uint64 {
+			t.Helper()
+			first, err := NewPast(w.JS, c).Each(ctx, "acme", held, func(edda.Event) error { return nil })
+			w.Must(err)
+			return first["ORDERS"]
+		}
+		if with, without := first(codec), first(wire.Codec{}); with != 1 || without != 3 {
+			t.Errorf("a replay has the stream from %d on, and without the source from %d", with, without)
+		}
+		w.Must(w.Stream(ctx, "ORDERS").DeleteMsg(ctx, 2))
+		if at := first(codec); at != 3 {
+			t.Errorf("without a message in the middle a replay has the stream from %d on", at)
+		}
+		w.Must(w.JS.DeleteStream(ctx, "ORDERS"))
+		if err := Present(ctx, w.JS, codec, held); !errors.Is(err, edda.Permanent) {
+			t.Errorf("a stream that is read is gone: %v", err)
+		}
+		if err := Present(ctx, w.JS, wire.Codec{}, held); err != nil {
+			t.Errorf("a stream that is not read is gone: %v", err)
+		}
+	})
+}
+
+func TestASourceReadsOnlyItsSubjectsOfAStreamThatSourcesAnother(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		_, err := w.JS.CreateStream(ctx, jetstream.StreamConfig{Name: "PAY", Subjects: []string{"pay.>"}})
+		w.Must(err)
+		config := ordersStream
+		config.Sources = []*jetstream.StreamSource{{Name: "PAY"}}
+		codec := w.others(ctx, config, wire.MappingOptions{Subjects: []string{"orders.created", "pay.made"}})
+		w.publish(ctx, "pay.made", "1")
+		w.publish(ctx, "pay.refused", "2")
+		w.publish(ctx, "orders.cancelled", "3")
+		w.publish(ctx, "orders.created", "4")
+		src, stop := w.open(ctx, nil, SourceOptions{Codec: codec})
+		defer stop()
+		got := fetch(ctx, t, src, 2)
+		if string(got[0].Payload) != "1" || string(got[1].Payload) != "4" {
+			t.Errorf("read %q", types(got))
+		}
+		none(ctx, t, src, time.Minute)
+	})
+}
+
+// The end of a mirror was 0 where its last message was deleted, so timers did not wait for the others.
+func TestTheBacklogOfAMirrorEndsWithItsLastMessage(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		_, err := w.JS.CreateStream(ctx, ordersStream)
+		w.Must(err)
+		codec := w.others(ctx, jetstream.StreamConfig{Name: "MIRROR", Mirror: &jetstream.StreamSource{Name: "ORDERS"}}, wire.MappingOptions{})
+		w.publish(ctx, "orders.created", "1", "2", "3")
+		time.Sleep(time.Minute) // virtual: the mirror has them
+		w.Must(w.Stream(ctx, "MIRROR").DeleteMsg(ctx, 3))
+		w.publish(ctx, "tenant.acme.aggregate.Order.O1", `{"event_id":"own","event_type":"Paid"}`)
+		src, stop := w.open(ctx, nil, SourceOptions{Codec: codec})
+		defer stop()
+		want := []string{"orders.created MIRROR:1", "orders.created MIRROR:2", "Order.Paid own"}
+		if got := fetch(ctx, t, src, 3); !slices.Equal(types(got), want) {
+			t.Errorf("got %q, want %q", types(got), want)
+		}
+		wantEnd(t, ends(ctx, t, src, "MIRROR"), 2, 3)
+	})
+}
+
+func TestAStreamThatCannotBeReadIsReported(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		config := ordersStream
+		config.MaxConsumers = 1
+		codec := w.others(ctx, config, wire.MappingOptions{})
+		_, err := w.JS.CreateConsumer(ctx, "ORDERS", jetstream.ConsumerConfig{Durable: "theirs"})
+		w.Must(err)
+		src, stop := w.open(ctx, nil, SourceOptions{Codec: codec})
+		defer stop()
+		time.Sleep(unreadAfter / 2)
+		if err := src.Failing(); err != nil {
+			t.Errorf("at once: %v", err)
+		}
+		time.Sleep(unreadAfter)
+		if err := src.Failing(); err == nil || !strings.Contains(err.Error(), "stream ORDERS is not read since") {
+			t.Errorf("after a while: %v", err)
+		}
+		w.Must(w.JS.DeleteConsumer(ctx, "ORDERS", "theirs"))
+		time.Sleep(2 * retryMost)
+		if err := src.Failing(); err != nil {
+			t.Errorf("after the mend: %v", err)
 		}
 	})
 }

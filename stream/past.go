@@ -29,6 +29,9 @@ func NewPast(js jetstream.JetStream, codec wire.Codec) *Past { return &Past{js: 
 // sequence of each stream.
 func (p *Past) Each(ctx context.Context, tenant string, upto []edda.Checkpoint, visit func(edda.Event) error) (map[string]uint64, error) {
 	first := map[string]uint64{}
+	for _, c := range upto {
+		first[c.Stream] = c.Seq + 1 // if no source reads it any more
+	}
 	for _, in := range inputs(p.codec) {
 		for _, c := range upto {
 			if c.Stream != in.stream {
@@ -50,6 +53,9 @@ func (p *Past) stream(ctx context.Context, in inputStream, tenant string, last u
 		return 0, err
 	}
 	first := s.CachedInfo().State.FirstSeq
+	if in.mapping != nil && s.CachedInfo().State.NumDeleted > 0 { // its owner may remove any message
+		first = last + 1
+	}
 	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
 	if in.mapping == nil {
 		cfg.FilterSubjects = p.codec.Filters(wire.Tenants{tenant}, "*", in.families...)

@@ -33,6 +33,8 @@ const (
 	// retryFirst and retryMost bound the backoff of a reader.
 	retryFirst = 50 * time.Millisecond
 	retryMost  = 5 * time.Second
+	// unreadAfter is how long a stream must fail to be read before it is reported.
+	unreadAfter = 10 * time.Second
 )
 
 // errGap says that the connection lost a message. The reader recreates the consumer behind the
@@ -77,6 +79,8 @@ type reader struct {
 	emptyTo  uint64          // no message between read and this one matches the filters
 	reported edda.Checkpoint // the last message of the stream that Ends has returned
 	atStart  backlog
+	failure  error     // why the stream is not read; nil while it is
+	failed   time.Time // since when
 }
 
 // run reads until ctx ends or the stream has lost messages.
@@ -97,11 +101,32 @@ func (r *reader) run(ctx context.Context) error {
 		if r.position() > before {
 			retry.Reset()
 		}
+		r.noteFailure(err)
 		wait := retry.Next()
 		r.log.Warn("reading a stream again", zap.String("stream", r.name), zap.Duration("wait", wait), zap.Error(err))
 		_ = backoff.Wait(ctx, wait)
 	}
 	return ctx.Err()
+}
+
+// noteFailure records why the stream is not read, or that it is.
+func (r *reader) noteFailure(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil || r.failure == nil {
+		r.failed = time.Now()
+	}
+	r.failure = err
+}
+
+// failing describes a failure that lasts; nil if there is none.
+func (r *reader) failing() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failure == nil || time.Since(r.failed) < unreadAfter {
+		return nil
+	}
+	return fmt.Errorf("stream %s is not read since %s: %w", r.name, stamp(r.failed), r.failure)
 }
 
 // consume makes the consumer behind the last message and reads until an error. It ends after the
@@ -122,6 +147,7 @@ func (r *reader) consume(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("pull from %s: %w", r.name, err)
 	}
+	r.noteFailure(nil)
 	checks := time.NewTicker(lostAfter)
 	defer checks.Stop()
 	for ctx.Err() == nil {

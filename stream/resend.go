@@ -21,6 +21,9 @@ func (p *Publisher) Resend(ctx context.Context, d edda.DeadLetter, data json.Raw
 	if p.codec.Mappings[d.Event.Stream] != nil {
 		return p.resendMapped(ctx, d, data)
 	}
+	if err := p.unread(d); err != nil {
+		return Sent{}, err
+	}
 	m, err := p.original(ctx, d)
 	if err != nil {
 		return Sent{}, err
@@ -35,6 +38,14 @@ func (p *Publisher) Resend(ctx context.Context, d edda.DeadLetter, data json.Raw
 		return Sent{}, err
 	}
 	return p.publish(ctx, m)
+}
+
+// unread returns an error if the dead letter is of a stream of others that no source reads any more.
+func (p *Publisher) unread(d edda.DeadLetter) error {
+	if d.Event.Stream == "" || reads(p.codec, d.Event.Stream) {
+		return nil
+	}
+	return edda.Classify(edda.Permanent, "no source reads the stream %s any more: configure it again, or publish the event anew and drop this dead letter", d.Event.Stream)
 }
 
 // resendMapped reads the message of a stream that others own again, as the source says now, and
@@ -111,6 +122,9 @@ func inStream(d edda.DeadLetter) string {
 // message reads the message of a dead letter from its stream. A recreated stream may have another
 // message at the sequence; that is an error.
 func (p *Publisher) message(ctx context.Context, d edda.DeadLetter) (wire.Message, error) {
+	if err := p.unread(d); err != nil {
+		return wire.Message{}, err
+	}
 	s, err := p.js.Stream(ctx, d.Event.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return wire.Message{}, edda.Classify(edda.Permanent, "there is no stream %s any more", d.Event.Stream)

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,6 +75,11 @@ func inputs(c wire.Codec) []inputStream {
 		{stream: wire.WorkflowCommands, families: []wire.Family{wire.FamilyWorkflow}},
 		{stream: wire.WorkflowEvents, families: []wire.Family{wire.FamilyResult, wire.FamilyEcho, wire.FamilyFact}},
 	}, mapped(c)...)
+}
+
+// reads reports whether sagas read a stream.
+func reads(c wire.Codec, stream string) bool {
+	return slices.ContainsFunc(inputs(c), func(in inputStream) bool { return in.stream == stream })
 }
 
 // eventInputs are the streams of aggregate events and facts.
@@ -181,6 +187,15 @@ func (s *Source) Remove(ctx context.Context) {
 	for _, r := range s.readers {
 		_ = r.js.DeleteConsumer(ctx, r.name, r.consumer) // the server removes it after a day in any case
 	}
+}
+
+// Failing describes the streams that could not be read for some time; nil if all are read.
+func (s *Source) Failing() error {
+	var problems []error
+	for _, r := range s.readers {
+		problems = append(problems, r.failing())
+	}
+	return errors.Join(problems...)
 }
 
 // Start returns where reading begins in each stream: the given checkpoint, or the replacement where

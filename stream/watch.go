@@ -174,11 +174,14 @@ func (w *Watch) Up() map[string]bool {
 	return out
 }
 
-// Present fails if a stream is missing whose messages were handled. Call it before anything creates
-// the stream. The error is edda.Permanent.
-func Present(ctx context.Context, js jetstream.JetStream, held []edda.Checkpoint) error {
+// Present fails if a stream is missing whose messages were handled and which is still read. Call it
+// before anything creates the stream. The error is edda.Permanent.
+func Present(ctx context.Context, js jetstream.JetStream, c wire.Codec, held []edda.Checkpoint) error {
 	var losses []Loss
 	for _, cp := range held {
+		if !reads(c, cp.Stream) {
+			continue
+		}
 		_, err := js.Stream(ctx, cp.Stream)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			losses = append(losses, Loss{Checkpoint: cp, What: fmt.Sprintf("is gone, but everything up to %d was already handled", cp.Seq)})

@@ -11,7 +11,7 @@ import (
 )
 
 // The members of a body that usually say what an event is. A member id is not among those of its id: it
-// usually names the thing and not the event, and an event whose id came before is dropped.
+// usually names the thing and not the event, and an instance drops an event whose id it has had.
 var (
 	typeMembers        = []string{"type", "event_type", "eventType", "event", "kind", "action"}
 	idMembers          = []string{"event_id", "eventId", "message_id", "messageId"}

@@ -21,7 +21,7 @@ type MappingOptions struct {
 	Source   string   // the name in the configuration
 	Stream   string   // the name of the stream
 	Subjects []string // filters; none means all subjects
-	// ID is the event's id within the stream: the Nats-Msg-Id, or else the sequence.
+	// ID is the event's id within the stream: the Nats-Msg-Id, or else the sequence and the store time.
 	ID string
 	// Type is the event's type: the last token of the subject.
 	Type string
@@ -37,7 +37,8 @@ type MappingOptions struct {
 	Correlation string
 	// Data is the body, which must be JSON.
 	Data string
-	// DefaultTenant is the tenant of events without one; empty without tenancy.
+	// DefaultTenant is the tenant of events without one, and of messages whose tenant cannot be read. It
+	// is empty without tenancy.
 	DefaultTenant string
 }
 
@@ -99,6 +100,9 @@ func NewMapping(o MappingOptions) (*Mapping, error) {
 		problems = append(problems, fmt.Sprintf("sources.%s.data: want an expression, such as =body.payload", o.Source))
 	}
 	for i, a := range o.Subjects {
+		if !isPattern(a) {
+			problems = append(problems, fmt.Sprintf("sources.%s.subjects: %q is no filter of subjects: want tokens with dots between them, * for any token, and > for all at the end", o.Source, a))
+		}
 		for _, b := range o.Subjects[:i] {
 			if Overlap(a, b) {
 				problems = append(problems, fmt.Sprintf("sources.%s.subjects: %s and %s overlap: each message must match one of them", o.Source, b, a))
@@ -109,6 +113,21 @@ func NewMapping(o MappingOptions) (*Mapping, error) {
 		return nil, fmt.Errorf("%s", strings.Join(problems, "\n"))
 	}
 	return m, nil
+}
+
+// isPattern reports whether NATS takes a text as a filter of subjects.
+func isPattern(s string) bool {
+	tokens := strings.Split(s, ".")
+	for i, token := range tokens {
+		switch {
+		case token == "", strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+			return false
+		case token == ">" && i == len(tokens)-1, token == "*":
+		case strings.ContainsAny(token, "*>"):
+			return false
+		}
+	}
+	return true
 }
 
 func compileMapped(field, text string) (*mapped, error) {
@@ -149,40 +168,54 @@ func (p *Mapping) Tenant() (tenant string, ok bool) {
 }
 
 // event decodes a message. If it cannot be an event, Malformed and Error are set, and the payload is the
-// beginning of the body as a JSON string.
+// beginning of the body as a JSON string; without a tenant it is empty, because the default tenant must
+// not see what another one sent.
 func (p *Mapping) event(c Codec, m Message) edda.Event {
-	tenant, _ := p.Tenant()
-	base := edda.Event{Kind: edda.KindEvent, ID: p.placed(orElse(text(m.header(headerMsgID)), fmt.Sprint(m.Seq))), Tenant: tenant, Time: m.Time.UTC(), Stream: m.Stream, Seq: m.Seq}
-	if base.Tenant == "" {
+	base := edda.Event{Kind: edda.KindEvent, ID: p.firstID(m), Time: m.Time.UTC(), Stream: m.Stream, Seq: m.Seq}
+	r := &mappedMessage{Message: m}
+	tooLarge := len(m.Data) > c.maxPayload()
+	var err error
+	if base.Tenant, err = p.readTenant(r, tooLarge); err != nil {
 		base.Tenant = p.options.DefaultTenant
+		dead := malformed(base, m, fmt.Errorf("source %s: %w", p.options.Source, err))
+		dead.Payload = nil
+		return dead
 	}
-	if len(m.Data) > c.maxPayload() {
-		return malformed(base, m, refuse(edda.DeadTooLarge, "the body has %d bytes, allowed are %d", len(m.Data), c.maxPayload()))
+	if tooLarge {
+		return malformed(base, m, p.tooLarge(c, m))
 	}
-	ev, err := p.decode(c, base, m)
+	ev, err := p.decode(c, base, r)
 	if err != nil {
-		base.Tenant = ev.Tenant
 		return malformed(base, m, fmt.Errorf("source %s: %w", p.options.Source, err))
 	}
 	return ev
 }
 
-// placed qualifies an id by the stream, because streams number their messages alike.
+func (p *Mapping) tooLarge(c Codec, m Message) error {
+	return refuse(edda.DeadTooLarge, "the body has %d bytes, allowed are %d", len(m.Data), c.maxPayload())
+}
+
+// firstID is the id of a message without a key for it. A stream that is made anew counts from 1 again, so
+// the store time is a part of the id.
+func (p *Mapping) firstID(m Message) string {
+	if id := m.header(headerMsgID); id != "" {
+		return p.placed(id)
+	}
+	return fmt.Sprintf("%s@%d", m.place(), m.Time.UnixMilli())
+}
+
+// placed qualifies an id by the stream, because publishers of two streams may choose the same.
 func (p *Mapping) placed(id string) string { return CloudEventID(p.options.Stream, id) }
 
-// decode returns the event, whose tenant is set also with an error.
-func (p *Mapping) decode(c Codec, ev edda.Event, m Message) (edda.Event, error) {
-	r := &mappedMessage{Message: m}
-	if err := p.readTenant(r, &ev); err != nil {
-		return ev, err
-	}
+func (p *Mapping) decode(c Codec, ev edda.Event, r *mappedMessage) (edda.Event, error) {
+	m := r.Message
 	tokens := strings.Split(m.Subject, ".")
 	s := Subject{Tenant: ev.Tenant}
 	if n := len(tokens); n > 1 {
 		s.Name = tokens[n-2]
 	}
 	var err error
-	if isCloudEvent(m) || r.structured() {
+	if r.cloudEvent = isCloudEvent(m) || r.structured(); r.cloudEvent {
 		if ev, err = c.cloudEvent(ev, s, m); err != nil {
 			return ev, err
 		}
@@ -196,16 +229,19 @@ func (p *Mapping) decode(c Codec, ev edda.Event, m Message) (edda.Event, error) 
 	return ev, p.override(r, &ev)
 }
 
-func (p *Mapping) readTenant(r *mappedMessage, ev *edda.Event) error {
-	if p.tenant == nil || p.tenant.program == nil {
-		return nil
+// readTenant returns the tenant of a message. The body of one that is too large is not read.
+func (p *Mapping) readTenant(r *mappedMessage, tooLarge bool) (string, error) {
+	if tenant, fixed := p.Tenant(); fixed {
+		return tenant, nil
+	}
+	if tooLarge && slices.Contains(p.tenant.program.Names(), "body") {
+		return "", refuse(edda.DeadTooLarge, "the body with the tenant is too large: it has %d bytes", len(r.Data))
 	}
 	tenant, err := r.required(p.tenant)
 	if err != nil {
-		return &refusal{edda.DeadTenant, err.Error()}
+		return "", &refusal{edda.DeadTenant, err.Error()}
 	}
-	ev.Tenant = tenant
-	return nil
+	return tenant, nil
 }
 
 // override sets the attributes that the configuration names.
@@ -217,6 +253,9 @@ func (p *Mapping) override(r *mappedMessage, ev *edda.Event) error {
 		}
 		ev.ID = p.placed(id)
 	}
+	if err := p.overrideAggregate(r, ev); err != nil {
+		return err
+	}
 	if p.eventType != nil {
 		full, err := r.required(p.eventType)
 		if err != nil {
@@ -227,15 +266,9 @@ func (p *Mapping) override(r *mappedMessage, ev *edda.Event) error {
 			return refuse(edda.DeadNoType, "the type %.80q ends with a dot: put the event behind it", full)
 		}
 	}
-	for _, f := range []struct {
-		from *mapped
-		to   *string
-	}{{p.aggregateType, &ev.AggregateType}, {p.aggregateID, &ev.AggregateID}, {p.correlation, &ev.Correlation}} {
-		if f.from == nil {
-			continue
-		}
-		var err error
-		if *f.to, err = r.text(f.from); err != nil {
+	var err error
+	if p.correlation != nil {
+		if ev.Correlation, err = r.text(p.correlation); err != nil {
 			return err
 		}
 	}
@@ -263,6 +296,26 @@ func (p *Mapping) override(r *mappedMessage, ev *edda.Event) error {
 	return err
 }
 
+// overrideAggregate sets the aggregate. A full type that its old type was a part of stays the event's.
+func (p *Mapping) overrideAggregate(r *mappedMessage, ev *edda.Event) (err error) {
+	if p.aggregateID != nil {
+		if ev.AggregateID, err = r.text(p.aggregateID); err != nil {
+			return err
+		}
+	}
+	if p.aggregateType == nil {
+		return nil
+	}
+	was := ev.AggregateType
+	if ev.AggregateType, err = r.text(p.aggregateType); err != nil {
+		return err
+	}
+	if r.cloudEvent && ev.FullType == "" && was != "" && was != ev.AggregateType {
+		ev.FullType = was + "." + ev.Type
+	}
+	return nil
+}
+
 // setType sets the type, and the version and the full type in it.
 func setType(ev *edda.Event, full string) {
 	ev.Type, ev.Version = edda.ShortType(full)
@@ -274,7 +327,8 @@ func setType(ev *edda.Event, full string) {
 // mappedMessage is a message whose variables are made when an expression first needs them.
 type mappedMessage struct {
 	Message
-	vars map[string]any
+	cloudEvent bool
+	vars       map[string]any
 }
 
 // structured reports whether the body is a CloudEvent that no header announces.

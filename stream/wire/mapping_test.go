@@ -34,7 +34,7 @@ func mappedOf(subject, body string, headers ...string) Message {
 }
 
 func TestAMappingReadsPlainJSONAndCloudEvents(t *testing.T) {
-	base := edda.Event{Kind: edda.KindEvent, ID: "ORDERS 17", Tenant: "default", Type: "created", AggregateType: "orders", Time: storedAt, Stream: "ORDERS", Seq: 17}
+	base := edda.Event{Kind: edda.KindEvent, ID: "ORDERS:17@1772366400000", Tenant: "default", Type: "created", AggregateType: "orders", Time: storedAt, Stream: "ORDERS", Seq: 17}
 	with := func(change func(*edda.Event)) edda.Event {
 		ev := base
 		change(&ev)
@@ -62,7 +62,15 @@ func TestAMappingReadsPlainJSONAndCloudEvents(t *testing.T) {
 				ev.Payload = []byte(`{"body":{"x":1},"seq":17,"stream":"ORDERS","subject":"orders.o-1.paid","time":"2026-03-01T12:00:00.000Z"}`)
 			}),
 		},
-		"a literal =":        {MappingOptions{Type: "==odd"}, mappedOf("orders.created", "1"), with(func(ev *edda.Event) { ev.Type, ev.Payload = "=odd", []byte("1") })},
+		"a literal =": {MappingOptions{Type: "==odd"}, mappedOf("orders.created", "1"), with(func(ev *edda.Event) { ev.Type, ev.Payload = "=odd", []byte("1") })},
+		"a full type that the subject has a part of": {MappingOptions{Type: "=body.t", AggregateType: "Order"}, mappedOf("orders.x", `{"t":"orders.paid"}`),
+			with(func(ev *edda.Event) {
+				ev.Type, ev.FullType, ev.AggregateType, ev.Payload = "paid", "orders.paid", "Order", []byte(`{"t":"orders.paid"}`)
+			})},
+		"a CloudEvent of another aggregate": {MappingOptions{AggregateType: "Order"}, mappedOf("orders.x", "1", "ce-specversion", "1.0", "ce-id", "7", "ce-source", "/x", "ce-type", "orders.paid"),
+			with(func(ev *edda.Event) {
+				ev.ID, ev.Type, ev.FullType, ev.AggregateType, ev.Payload = "/x 7", "paid", "orders.paid", "Order", []byte("1")
+			})},
 		"an unreadable time": {MappingOptions{Time: "=body"}, mappedOf("orders.created", `"yesterday"`), with(func(ev *edda.Event) { ev.Payload = []byte(`"yesterday"`) })},
 		"a structured CloudEvent without a header": {MappingOptions{}, mappedOf("github.pull_request.2", structured), with(func(ev *edda.Event) {
 			ev.ID, ev.Type, ev.FullType, ev.AggregateType = "/hooks 7", "opened", "com.github.pull_request.opened", "pull_request"
@@ -115,18 +123,44 @@ func TestAMessageThatAMappingCannotReadSaysWhatItMustBe(t *testing.T) {
 	}
 }
 
+// The default tenant must not see the body of a message that may be another tenant's.
+func TestAMessageOfAnUnknownTenantIsFiledWithoutItsBody(t *testing.T) {
+	large := `"` + strings.Repeat("x", DefaultMaxPayload) + `"`
+	for name, c := range map[string]struct {
+		tenant       string
+		message      Message
+		want, reason string
+		body         bool
+	}{
+		"no tenant":                  {"=body.t", mappedOf("a.b", `{"secret":1}`), "default", edda.DeadTenant, false},
+		"no JSON":                    {"=body.t", mappedOf("a.b", `secret`), "default", edda.DeadTenant, false},
+		"too large to read":          {"=body", mappedOf("a.b", large), "default", edda.DeadTooLarge, false},
+		"too large, by the subject":  {"=tokens[0]", mappedOf("acme.b", large), "acme", edda.DeadTooLarge, true},
+		"unreadable, by the subject": {"=tokens[0]", mappedOf("acme.b", "secret"), "acme", edda.DeadUndecodable, true},
+	} {
+		ev := mapping(t, MappingOptions{Tenant: c.tenant}).Event(c.message)
+		if ev.Tenant != c.want || ev.Malformed != c.reason || (len(ev.Payload) > 0) != c.body || ev.Subject == "" {
+			t.Errorf("%s: %s of %q, an excerpt of %d bytes", name, ev.Malformed, ev.Tenant, len(ev.Payload))
+		}
+	}
+}
+
 func TestAMistakeInAMappingNamesItsKeyAndTheMend(t *testing.T) {
 	for name, c := range map[string]struct {
 		options MappingOptions
 		want    []string
 	}{
-		"a forgotten =":   {MappingOptions{Type: "tokens[1]"}, []string{"sources.orders.type: ", "write =tokens[1] for its value"}},
-		"a name alone":    {MappingOptions{Time: "time"}, []string{"sources.orders.time: ", "write =time"}},
-		"${}":             {MappingOptions{ID: "x-${seq}"}, []string{"sources.orders.id: ", "${…} is not read here"}},
-		"an unknown name": {MappingOptions{ID: "=header.id"}, []string{"sources.orders.id: ", "header", "headers"}},
-		"two mistakes":    {MappingOptions{ID: "=(", Tenant: "=payload.x"}, []string{"sources.orders.id: ", "\nsources.orders.tenant: "}},
-		"literal data":    {MappingOptions{Data: "x"}, []string{"sources.orders.data: want an expression"}},
-		"overlap":         {MappingOptions{Subjects: []string{"a.>", "a.b"}}, []string{"sources.orders.subjects: a.> and a.b overlap"}},
+		"a forgotten =":     {MappingOptions{Type: "tokens[1]"}, []string{"sources.orders.type: ", "write =tokens[1] for its value"}},
+		"a name alone":      {MappingOptions{Time: "time"}, []string{"sources.orders.time: ", "write =time"}},
+		"${}":               {MappingOptions{ID: "x-${seq}"}, []string{"sources.orders.id: ", "${…} is not read here"}},
+		"an unknown name":   {MappingOptions{ID: "=header.id"}, []string{"sources.orders.id: ", "header", "headers"}},
+		"two mistakes":      {MappingOptions{ID: "=(", Tenant: "=payload.x"}, []string{"sources.orders.id: ", "\nsources.orders.tenant: "}},
+		"literal data":      {MappingOptions{Data: "x"}, []string{"sources.orders.data: want an expression"}},
+		"a blank":           {MappingOptions{Subjects: []string{"a.b "}}, []string{`sources.orders.subjects: "a.b " is no filter`}},
+		"> in the middle":   {MappingOptions{Subjects: []string{"a.>.b"}}, []string{`"a.>.b" is no filter`}},
+		"a part of a token": {MappingOptions{Subjects: []string{"a.b*"}}, []string{`"a.b*" is no filter`}},
+		"an empty token":    {MappingOptions{Subjects: []string{"a..b"}}, []string{`"a..b" is no filter`}},
+		"overlap":           {MappingOptions{Subjects: []string{"a.>", "a.b"}}, []string{"sources.orders.subjects: a.> and a.b overlap"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.options.Source = "orders"
