@@ -37,7 +37,7 @@ func (r *reader) end(ctx context.Context) (engine.End, error) {
 		return end, fmt.Errorf("find the end of %s: %w", r.name, err)
 	}
 	if end.Need > end.Last.Seq {
-		m, err := r.stream.GetMsg(ctx, end.Need)
+		m, err := r.messages.GetMsg(ctx, end.Need)
 		if err != nil {
 			return end, fmt.Errorf("look at message %d of %s: %w", end.Need, r.name, err)
 		}
@@ -104,7 +104,7 @@ func (r *reader) next(ctx context.Context, seq uint64) (first uint64, err error)
 		patterns = []string{">"}
 	}
 	for _, p := range patterns {
-		m, err := r.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(p))
+		m, err := r.messages.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(p))
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 		case err != nil:
@@ -127,7 +127,7 @@ func (r *reader) lastMatch(ctx context.Context, buffered, end uint64) (uint64, e
 			return max(last, buffered), err
 		}
 		if r.mapping != nil {
-			m, err := lastUntil(ctx, r.stream, 1, end, time.Unix(1<<40, 0)) // however late it was stored
+			m, err := lastUntil(ctx, r.messages, 1, end, time.Unix(1<<40, 0)) // however late it was stored
 			if err != nil || m == nil {
 				return buffered, err
 			}
@@ -148,7 +148,7 @@ func (r *reader) lastMatch(ctx context.Context, buffered, end uint64) (uint64, e
 
 // lastOf returns the sequence of the last message that matches a pattern; 0 if there is none.
 func (r *reader) lastOf(ctx context.Context, pattern string) (uint64, error) {
-	m, err := r.stream.GetLastMsgForSubject(ctx, pattern)
+	m, err := r.messages.GetLastMsgForSubject(ctx, pattern)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0, nil
 	}

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
@@ -370,6 +372,29 @@ func TestAStreamThatCannotBeReadIsReported(t *testing.T) {
 		time.Sleep(2 * retryMost)
 		if err := src.Failing(); err != nil {
 			t.Errorf("after the mend: %v", err)
+		}
+	})
+}
+
+// A direct get may be answered by a replica that lags behind, and timers would overtake stored events.
+func TestTheEndOfAStreamIsAskedOfItsLeader(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		config := ordersStream
+		config.AllowDirect = true
+		codec := w.others(ctx, config, wire.MappingOptions{Subjects: []string{"orders.created", "orders.paid"}})
+		var direct, leader atomic.Int64
+		for subject, n := range map[string]*atomic.Int64{"$JS.API.DIRECT.GET.ORDERS": &direct, "$JS.API.DIRECT.GET.ORDERS.>": &direct, "$JS.API.STREAM.MSG.GET.ORDERS": &leader} {
+			_, err := w.JS.Conn().Subscribe(subject, func(*nats.Msg) { n.Add(1) })
+			w.Must(err)
+		}
+		w.publish(ctx, "orders.created", "1", "2")
+		src, err := OpenSource(ctx, w.JS, nil, SourceOptions{Codec: codec, From: FromAll})
+		w.Must(err)
+		wantEnd(t, ends(ctx, t, src, "ORDERS"), 2, 2)
+		w.Must(w.JS.Conn().Flush())
+		synctest.Wait()
+		if direct.Load() != 0 || leader.Load() == 0 {
+			t.Errorf("%d direct gets, and %d of the leader", direct.Load(), leader.Load())
 		}
 	})
 }

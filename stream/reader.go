@@ -53,7 +53,8 @@ var errRecreate = errors.New("the consumer must be recreated")
 type reader struct {
 	js         jetstream.JetStream
 	stream     jetstream.Stream
-	name       string // of the stream
+	messages   jetstream.Stream // the same, for single messages; see leaderOf
+	name       string           // of the stream
 	consumer   string
 	families   []wire.Family
 	mapping    *wire.Mapping // nil in Edda's own streams

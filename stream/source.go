@@ -153,7 +153,11 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 			s.losses = append(s.losses, *g.loss)
 		}
 		s.start = append(s.start, g.start)
-		s.readers = append(s.readers, s.reader(js, str, in, g.start, o))
+		messages, err := leaderOf(ctx, js, in.stream)
+		if err != nil {
+			return nil, err
+		}
+		s.readers = append(s.readers, s.reader(js, str, messages, in, g.start, o))
 	}
 	missing := slices.DeleteFunc(slices.Clone(s.losses), func(l Loss) bool { return l.Handled })
 	if len(missing) > 0 && !o.AcceptLoss {
@@ -162,12 +166,24 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	return s, nil
 }
 
-func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, in inputStream, from edda.Checkpoint, o SourceOptions) *reader {
+// leaderOf returns a stream whose GetMsg asks the leader. Where the stream allows direct gets, the client
+// would ask any replica or mirror. One that lags behind has no message there, and timers that wait for the
+// end of the stream would fire before events that are stored. Info would undo it: use another handle.
+func leaderOf(ctx context.Context, js jetstream.JetStream, name string) (jetstream.Stream, error) {
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("open stream %s: %w", name, err)
+	}
+	s.CachedInfo().Config.AllowDirect = false // only the client's view
+	return s, nil
+}
+
+func (s *Source) reader(js jetstream.JetStream, str, messages jetstream.Stream, in inputStream, from edda.Checkpoint, o SourceOptions) *reader {
 	in.families = slices.DeleteFunc(in.families, func(f wire.Family) bool {
 		return f == wire.FamilyUnescaped && !wire.Covers(str.CachedInfo().Config.Subjects, o.All(f)) // the server refuses a filter that the stream lacks
 	})
 	return &reader{
-		js: js, stream: str, name: in.stream, consumer: o.consumer(), mapping: in.mapping,
+		js: js, stream: str, messages: messages, name: in.stream, consumer: o.consumer(), mapping: in.mapping,
 		families: in.families, unfiltered: in.all(str, o.Grammar), codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), strays: o.Strays, wake: s.wake, log: o.Log,
 		recreate: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, buffered: from.Seq, from: from.Seq, committed: o.Committed,
