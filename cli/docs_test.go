@@ -18,11 +18,16 @@ type docBlock struct{ page, info, text string }
 
 var docFence = regexp.MustCompile("(?ms)^ *```([^\n]*)\n(.*?)^ *```$")
 
-// docBlocks returns the blocks of the README and of all pages of docs.
+// docPages are the README and the pages of docs.
+func docPages(t *testing.T) []string {
+	t.Helper()
+	return append(testkit.Value[[]string](t)(filepath.Glob("../docs/*.md")), "../README.md", "../ARCHITECTURE.md")
+}
+
+// docBlocks returns the blocks of all pages.
 func docBlocks(t *testing.T) (out []docBlock) {
 	t.Helper()
-	pages := testkit.Value[[]string](t)(filepath.Glob("../docs/*.md"))
-	for _, page := range append(pages, "../README.md", "../ARCHITECTURE.md") {
+	for _, page := range docPages(t) {
 		text := testkit.Value[[]byte](t)(os.ReadFile(page))
 		for _, m := range docFence.FindAllStringSubmatch(string(text), -1) {
 			out = append(out, docBlock{page, m[1], m[2]})
@@ -112,5 +117,43 @@ func TestEveryManifestOfTheDocsIsOne(t *testing.T) {
 	}
 	if n < 6 {
 		t.Errorf("only %d manifests are in the docs: the test does not find them", n)
+	}
+}
+
+var (
+	docLink    = regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
+	docHeading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	notAnchor  = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
+)
+
+// TestEveryLinkOfTheDocsLeadsSomewhere: to a file that is there, and to a heading in it.
+func TestEveryLinkOfTheDocsLeadsSomewhere(t *testing.T) {
+	anchors := func(page string) (out []string) {
+		for _, m := range docHeading.FindAllStringSubmatch(string(testkit.Value[[]byte](t)(os.ReadFile(page))), -1) {
+			out = append(out, "#"+strings.ReplaceAll(notAnchor.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+		}
+		return out
+	}
+	n := 0
+	for _, page := range docPages(t) {
+		text := docFence.ReplaceAllString(string(testkit.Value[[]byte](t)(os.ReadFile(page))), "")
+		for _, m := range docLink.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			n++
+			target := page
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: %s: %v", page, m[0], err)
+			} else if m[2] != "" && strings.HasSuffix(target, ".md") && !slices.Contains(anchors(target), m[2]) {
+				t.Errorf("%s: %s has no heading %s", page, target, m[2])
+			}
+		}
+	}
+	if n < 100 {
+		t.Errorf("only %d links are in the docs: the test does not find them", n)
 	}
 }
