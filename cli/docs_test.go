@@ -157,3 +157,32 @@ func TestEveryLinkOfTheDocsLeadsSomewhere(t *testing.T) {
 		t.Errorf("only %d links are in the docs: the test does not find them", n)
 	}
 }
+
+// TestTheGuidesLintAndPassTheirTests: the manifests of each guide together are complete.
+func TestTheGuidesLintAndPassTheirTests(t *testing.T) {
+	text := string(testkit.Value[[]byte](t)(os.ReadFile("../docs/GUIDES.md")))
+	n := 0
+	for _, section := range strings.Split(text, "\n## ")[1:] {
+		var all []string
+		for _, m := range docFence.FindAllStringSubmatch(section, -1) {
+			if m[1] == "yaml" {
+				all = append(all, m[2])
+			}
+		}
+		if len(all) == 0 {
+			continue
+		}
+		n++
+		title, _, _ := strings.Cut(section, "\n")
+		dir := folder(t, map[string]string{"guide.yaml": strings.Join(all, "---\n")})
+		if code, out := (&running{}).edda(t, "lint", dir); code != exitDone || !strings.Contains(out, "no problems") {
+			t.Errorf("%s: %s", title, out)
+		}
+		if code, out := (&running{}).edda(t, "test", dir); code != exitDone && strings.Contains(all[0], "\ntests:") {
+			t.Errorf("%s: %s", title, out)
+		}
+	}
+	if n < 5 {
+		t.Errorf("only %d guides have manifests: the test does not find them", n)
+	}
+}
