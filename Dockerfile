@@ -24,7 +24,7 @@ VOLUME /data
 #   docker run -e EDDA_PROBE_ADDR=:8701 -p 8701:8701 …
 #   livenessProbe: {httpGet: {path: /live, port: 8701}}
 EXPOSE 8701
-# With TLS on the API, set EDDA_URL for it.
+# With TLS or another port for the API, set EDDA_URL for it.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["/edda", "health"]
 ENTRYPOINT ["/edda"]
 CMD ["run", "--config", "/etc/edda/edda.yaml"]

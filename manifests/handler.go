@@ -56,7 +56,7 @@ const maxParts = 32
 
 // either is the | between triggers. It has a blank beside it, because a name may hold a | but no
 // blank.
-var either = regexp.MustCompile(`\s+\|\s*|\|\s+|^\||\|$`)
+var either = regexp.MustCompile(`\s+\|\s*|\|\s+`)
 
 // triggers splits A | B.
 func (r *reader) triggers(k *yaml.Node) []Trigger {

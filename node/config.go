@@ -101,7 +101,7 @@ type streamsConfig struct {
 	// a dead letter. NATS has a limit of its own before that.
 	MaxPayload int `koanf:"max_payload" doc:"bytes of a message; a larger one is a dead letter"`
 	// CloudEvents lists the kinds of work that go out as CloudEvents.
-	CloudEvents []string `koanf:"cloudevents" doc:"kinds of work that go out as CloudEvents: fact, command"`
+	CloudEvents []string `koanf:"cloudevents" doc:"what goes out as CloudEvents: facts, commands"`
 }
 
 type gatewayConfig struct {

@@ -118,6 +118,9 @@ type process struct {
 // newProcess acquires what every part needs: the address, the folder and the store. It
 // starts nothing. The manifests in l must have compiled.
 func newProcess(s Settings, l loaded, log *zap.Logger) (*process, error) {
+	if s.Mock && !s.Dev {
+		return nil, configf("effects are answered without their services only in edda dev")
+	}
 	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), run: ulid.Make().String(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.serve(s.Tenants)

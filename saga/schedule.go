@@ -71,7 +71,9 @@ func nextTick(cron string, t time.Time, zone *time.Location) time.Time {
 	from := calendar.Shown(t, zone)
 	before := t.Add(-24 * time.Hour)
 	if skipped := from.Sub(t) - calendar.Shown(before, zone).Sub(before); skipped > 0 {
-		from = from.Add(-skipped) // what was skipped may fire only now
+		if earlier := t.Add(-skipped); calendar.Shown(earlier, zone).Sub(earlier) != from.Sub(t) {
+			from = from.Add(-skipped) // what was skipped may fire only now
+		}
 	}
 	var next time.Time
 	for {

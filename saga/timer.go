@@ -111,11 +111,11 @@ func occurs(c edda.Calendar) time.Time {
 		zone = time.UTC
 	}
 	p, _, _ := calendar.ParsePeriod(c.Every)
-	at := p.After(c.Anchor, c.N, zone)
+	at := p.After(calendar.Shown(c.Anchor, zone), c.N, time.UTC) // by the clock, which may skip it that day
 	if clock, err := calendar.ParseClock(c.At); err == nil {
-		at = calendar.AtTime(at, clock, zone)
+		at = calendar.AtTime(at, clock, time.UTC)
 	}
-	return clockMillis(at)
+	return clockMillis(calendar.Moment(at, zone))
 }
 
 func repeats(t *edda.Timer) bool { return t.Every > 0 || t.Calendar != nil }

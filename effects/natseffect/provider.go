@@ -105,10 +105,10 @@ func (p *Provider) connected(ctx context.Context) (link, error) {
 		return link{}, ctx.Err()
 	case p.closed:
 		return link{}, nats.ErrConnectionClosed
-	case p.link.conn == nil:
+	case p.link.conn == nil || p.link.conn.IsClosed():
 		conn, js, err := p.o.Connect()
 		if err != nil {
-			return link{}, err
+			return link{}, errors.New(err.Error()) // whatever its class: a file may be there soon
 		}
 		p.link = link{conn, js}
 	}

@@ -320,9 +320,10 @@ func TestAClosedProviderCallsNobody(t *testing.T) {
 	if _, err := call(t, p, "k", map[string]any{"subject": "stock.reserve"}); !errors.Is(err, effects.ErrNotSent) {
 		t.Errorf("error %v", err)
 	}
-	wrong := New(Options{Connect: func() (*nats.Conn, jetstream.JetStream, error) { return nil, nil, errors.New("no such file") }})
-	wrong.Close()
-	if _, err := call(t, wrong, "k", map[string]any{"subject": "stock.reserve"}); !errors.Is(err, effects.ErrNotSent) {
+	wrong := New(Options{Connect: func() (*nats.Conn, jetstream.JetStream, error) {
+		return nil, nil, edda.Classify(edda.Permanent, "no such file")
+	}})
+	if _, err := call(t, wrong, "k", map[string]any{"subject": "stock.reserve"}); !errors.Is(err, effects.ErrNotSent) || errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("error %v", err)
 	}
 }

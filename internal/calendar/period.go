@@ -34,7 +34,7 @@ func ParsePeriod(text string) (p Period, ok bool, err error) {
 		return p, false, nil
 	}
 	n, err := strconv.Atoi(number)
-	if !spaced || err != nil || n < 1 || n*months > 12*maxPeriodYears || n*days > 366*maxPeriodYears {
+	if !spaced || err != nil || n < 1 || n > 366*maxPeriodYears || n*months > 12*maxPeriodYears || n*days > 366*maxPeriodYears {
 		return p, true, fmt.Errorf("%.*q is no period from 1 day to %d years", maxShown, text, maxPeriodYears)
 	}
 	return Period{n * days, n * months}, true, nil

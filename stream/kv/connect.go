@@ -111,6 +111,7 @@ func (c Connection) options() ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name(cmp.Or(c.Name, "edda")),
 		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
+		nats.IgnoreAuthErrorAbort(), // credentials may be renewed at any time
 	}
 	if c.Unbuffered {
 		opts = append(opts, nats.ReconnectBufSize(-1))

@@ -90,10 +90,12 @@ func (c Codec) ofCloudEvent(ev edda.Event, s Subject, m Message, ce event.Event)
 	if ev.ID = CloudEventID(ce.Source(), ce.ID()); s.Family == FamilyFact {
 		ev.ID = ce.ID() // as in the envelope of a fact, whatever the configuration says
 	}
-	if setType(&ev, ce.Type()); ev.Type == "" {
+	if setType(&ev, ce.Type()); ev.Type == "" && s.Family != FamilyFact {
 		return ev, refuse(edda.DeadNoType, "the type %.80q of the CloudEvent ends with a dot: put the event behind it", ce.Type())
 	}
-	if s.Family == FamilyFact {
+	if s.Family == FamilyFact && strings.HasPrefix(ce.Source(), sagaSources) { // a manifest's name may have dots
+		ev.Type, ev.FullType, ev.Version = strings.TrimPrefix(ce.Type(), s.Name+"."), "", factVersion
+	} else if s.Family == FamilyFact {
 		ev.Version = factVersion
 	}
 	ev.By, ev.Why = extension(ce, extBy), extension(ce, extWhy)

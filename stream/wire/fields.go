@@ -73,6 +73,9 @@ func (e *cloudEvent) Fields(c *jsonvalue.Coder) {
 	c.TextIf("traceparent", (*string)(&e.Traceparent))
 	c.TextIf("eddaby", (*string)(&e.By))
 	c.TextIf("eddawhy", (*string)(&e.Why))
+	c.TextIf("eddasaga", (*string)(&e.Saga))
+	c.TextIf("eddakey", (*string)(&e.Key))
+	c.TextIf("eddastep", (*string)(&e.Step))
 	c.TextIf("datacontenttype", (*string)(&e.ContentType))
 	c.JSONIf("data", &e.Data)
 }

@@ -36,6 +36,9 @@ type cloudEvent struct {
 	Traceparent   text            `json:"traceparent,omitempty"`
 	By            text            `json:"eddaby,omitempty"`
 	Why           text            `json:"eddawhy,omitempty"`
+	Saga          text            `json:"eddasaga,omitempty"` // of a command: what a rejection repeats
+	Key           text            `json:"eddakey,omitempty"`
+	Step          text            `json:"eddastep,omitempty"`
 	ContentType   text            `json:"datacontenttype,omitempty"`
 	Data          json.RawMessage `json:"data,omitempty"`
 }
@@ -80,9 +83,15 @@ func (c Codec) workAsCloudEvent(d *Draft, s Subject, w *edda.Work, kind string) 
 		TenantID: text(w.From.Tenant), AggregateType: text(s.Name), AggregateID: text(s.ID),
 		CorrelationID: text(w.Correlation), CausationID: text(w.Causation), Traceparent: text(w.Trace),
 	}
+	if s.Family == FamilyCommand {
+		e.Saga, e.Key, e.Step = text(w.From.Saga), text(w.From.Correlation), text(w.Step)
+	}
 	e.set(w.Payload)
 	return c.cloudEventMessage(d, s, w.ID, w.Trace, e)
 }
 
+// sagaSources begins the source of a saga's CloudEvents.
+const sagaSources = "/edda/sagas/"
+
 // sagaSource is the source of a saga's CloudEvents.
-func sagaSource(saga string) string { return "/edda/sagas/" + url.PathEscape(saga) }
+func sagaSource(saga string) string { return sagaSources + url.PathEscape(saga) }

@@ -75,7 +75,7 @@ func (c Codec) PostedEvent(tenant string, m Message) (edda.Event, error) {
 	if err != nil {
 		return edda.Event{}, err
 	}
-	s := Subject{Tenant: tenant, Family: FamilyAggregate, Name: edda.NamedEvent(ce.Type()).AggregateType, ID: ce.Subject()}
+	s := Subject{Tenant: tenant, Family: FamilyAggregate, Name: edda.NamedEvent(edda.TypeWithoutVersion(ce.Type())).AggregateType, ID: ce.Subject()}
 	if s.ID == "" {
 		s.ID = ce.Source()
 	}

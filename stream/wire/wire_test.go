@@ -112,8 +112,8 @@ func TestWorkOnTheWireAsCloudEvents(t *testing.T) {
 // must have the same id then.
 func TestAFactIsTheSameEventAsACloudEvent(t *testing.T) {
 	w := works()["fact"]
-	for _, saga := range []string{"order", "order.eu", "Ä 1"} {
-		w.From.Saga = saga
+	for _, names := range [][2]string{{"order", w.Name}, {"order.eu", w.Name}, {"Ä 1", w.Name}, {"ship", "shop.Shipped"}, {"ship", "Shipped.v2"}, {"ship", "Shipped."}, {"ship", "ship.ship"}} {
+		w.From.Saga, w.Name = names[0], names[1]
 		native, err := Codec{}.Work(w)
 		if err != nil {
 			t.Fatal(err)
