@@ -69,6 +69,9 @@ as between processes.`,
 			if profiled {
 				go profiles(t.in, t.complain) // ends with its input, at the latest with the process
 			}
+			if err := oneKindOfAnswers(s.Data, s.Mock); err != nil {
+				return err
+			}
 			return t.dev(cmd.Context(), s)
 		},
 	}
@@ -87,6 +90,29 @@ as between processes.`,
 	f.BoolVar(&profiled, "profiles", false, "write CPU profiles as the benchmark asks for them on standard input")
 	_ = f.MarkHidden("profiles") // the flag exists
 	return c
+}
+
+// mockedData is the file in a data folder whose effects --mock has answered.
+const mockedData = "mocked"
+
+// oneKindOfAnswers refuses a data folder of the other kind: real calls would go on with invented results,
+// such as the undo of a charge that nobody made.
+func oneKindOfAnswers(data string, mock bool) error {
+	_, err := os.Stat(filepath.Join(data, mockedData))
+	mocked := err == nil
+	_, err = os.Stat(filepath.Join(data, "store"))
+	switch used := err == nil; {
+	case used && mocked && !mock:
+		return usagef("the effects in %s were answered by --mock: remove that folder, or name another one with --data", data)
+	case used && !mocked && mock:
+		return usagef("the effects in %s were answered by services: name another folder with --data, such as --data .edda-mock", data)
+	case used || !mock:
+		return nil
+	}
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(data, mockedData), nil, 0o600)
 }
 
 // here is the working directory.

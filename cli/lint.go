@@ -15,20 +15,40 @@ import (
 // paths is the Args function of commands that read manifests.
 func paths() cobra.PositionalArgs { return args(cobra.MinimumNArgs(1)) }
 
+// orHere returns the paths, or the manifests of the working directory if there are none.
+func (t *terminal) orHere(paths []string) ([]string, error) {
+	if len(paths) > 0 {
+		return paths, nil
+	}
+	var s node.Settings
+	if err := t.devHere(&s); err != nil {
+		return nil, err
+	}
+	if s.Find != nil {
+		return s.Find()
+	}
+	return s.Manifests, nil
+}
+
 func (t *terminal) lintCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
-		Use: "lint PATH...", Short: "Check manifests; files, or folders of *.yaml",
+		Use: "lint [PATH...]", Short: "Check manifests; files, or folders of *.yaml",
 		Long: `Check manifests and report all problems at once. Warnings do not fail the check.
 
 -o json prints them as a list, -o sarif as SARIF 2.1.0, which code hosts show beside
 the lines. Paths are as given: run it in the root of the repository. Each problem has
-the id of its rule, which never changes.`,
+the id of its rule, which never changes.
+
+Without a path it takes the manifests that edda dev takes.`,
 		Example: "  edda lint manifests\n  edda lint manifests -o sarif > edda.sarif",
-		Args:    paths(),
 		RunE: func(_ *cobra.Command, paths []string) error {
 			if !slices.Contains(lintOutputs(), output) {
 				return usagef("--output %s: want one of %s", output, strings.Join(lintOutputs(), ", "))
+			}
+			paths, err := t.orHere(paths)
+			if err != nil {
+				return err
 			}
 			problems, err := node.Lint(paths)
 			if err != nil {
@@ -51,15 +71,20 @@ the id of its rule, which never changes.`,
 func (t *terminal) testCommand() *cobra.Command {
 	var verbose, update bool
 	c := &cobra.Command{
-		Use: "test PATH...", Short: "Run the tests of sagas; no server needed",
+		Use: "test [PATH...]", Short: "Run the tests of sagas; no server needed",
 		Long: `Run the tests of sagas, in virtual time. A failing test is shown as a diff.
 
 --update rewrites the expect: lists that differ, in their files, and shows what it
 changed. Entries that match, comments and layout stay; inputs and end: are never
 changed. It leaves a file alone that has errors, or whose lists it cannot rewrite
-safely. Read the diff: it makes the tests agree with the saga, right or wrong.`,
-		Args: paths(),
+safely. Read the diff: it makes the tests agree with the saga, right or wrong.
+
+Without a path it takes the manifests that edda dev takes.`,
 		RunE: func(_ *cobra.Command, paths []string) error {
+			paths, err := t.orHere(paths)
+			if err != nil {
+				return err
+			}
 			files, problems, err := manifests.ParseFiles(paths...)
 			if err != nil {
 				return err

@@ -196,3 +196,22 @@ func TestTheReadmesSagaEndsInDone(t *testing.T) {
 		t.Errorf("dev complains: %s", text)
 	}
 }
+
+// A real call must not go on with a result that the mock invented, nor the other way round.
+func TestMockedAndRealDataAreKeptApart(t *testing.T) {
+	for _, mock := range []bool{true, false} {
+		data := t.TempDir()
+		if err := oneKindOfAnswers(data, mock); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(filepath.Join(data, "store"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := oneKindOfAnswers(data, mock); err != nil {
+			t.Errorf("again, mock %v: %v", mock, err)
+		}
+		if err := oneKindOfAnswers(data, !mock); err == nil || !strings.Contains(err.Error(), "--data") {
+			t.Errorf("the other way, mock %v: %v", mock, err)
+		}
+	}
+}

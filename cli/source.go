@@ -211,7 +211,7 @@ func (t *terminal) printReadRows(m *wire.Mapping, read []readMessage) {
 		if subjects := m.Subjects(); len(subjects) > 0 {
 			where = "has no messages on " + strings.Join(subjects, ", ")
 		}
-		fmt.Fprintf(t.out, "the stream %s %s yet: publish one and run this again\n", m.Stream(), where)
+		fmt.Fprintf(t.out, "the stream %s %s yet: publish one, then look with edda source test %s\n", m.Stream(), where, m.Source())
 		return
 	}
 	var lines [][]string
@@ -252,13 +252,13 @@ func distinctErrors(read []readMessage) (out []string) {
 func (t *terminal) sourceListCommand() *cobra.Command {
 	c := &client{term: t}
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the sources that a running Edda reads, and how far it is", Args: args(cobra.NoArgs),
+		Use: "list", Aliases: []string{"ls"}, Short: "List the sources that a running Edda reads, and how far it is", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var info server.Info
 			if _, err := c.get(cmd.Context(), "/info", &info); err != nil {
 				return err
 			}
-			return t.printSources(info, c.output)
+			return sources().print(t, c.output, nil, sourcesOf(info))
 		},
 	}
 	c.register(cmd)
@@ -275,7 +275,7 @@ type sourceRow struct {
 	Position uint64 `json:"position"`
 }
 
-func (t *terminal) printSources(info server.Info, output outputFlag) error {
+func sourcesOf(info server.Info) []sourceRow {
 	list := []sourceRow{}
 	for _, s := range info.Streams {
 		if s.Source == "" {
@@ -289,33 +289,37 @@ func (t *terminal) printSources(info server.Info, output outputFlag) error {
 		}
 		list = append(list, one)
 	}
-	if output == outputJSON {
-		return json.NewEncoder(t.out).Encode(list)
+	return list
+}
+
+func sources() listing[sourceRow] {
+	number := func(of func(sourceRow) uint64) func(sourceRow) string {
+		return func(s sourceRow) string { return strconv.FormatUint(of(s), 10) }
 	}
-	if len(list) == 0 {
-		fmt.Fprintln(t.out, "no sources: edda source add writes one into the configuration")
-		return nil
+	return listing[sourceRow]{
+		id: func(s sourceRow) string { return s.Source },
+		columns: []column[sourceRow]{
+			{"source", func(s sourceRow) string { return s.Source }},
+			{"stream", func(s sourceRow) string { return s.Stream }},
+			{"messages", number(func(s sourceRow) uint64 { return s.Messages })},
+			{"last", number(func(s sourceRow) uint64 { return s.Last })},
+			{"position", number(func(s sourceRow) uint64 { return s.Position })},
+		},
 	}
-	var lines [][]string
-	for _, s := range list {
-		lines = append(lines, []string{s.Source, s.Stream, strconv.FormatUint(s.Messages, 10), strconv.FormatUint(s.Last, 10), strconv.FormatUint(s.Position, 10)})
-	}
-	rows(t.out, []string{"source", "stream", "messages", "last", "position"}, lines)
-	return nil
 }
 
 func (t *terminal) sourceUnheardCommand() *cobra.Command {
 	c := &client{term: t}
 	cmd := &cobra.Command{
-		Use: "unheard", Short: "List the types of events that no saga hears", Args: args(cobra.NoArgs),
+		Use: "unheard", Short: "List the types of events that no saga handles", Args: args(cobra.NoArgs),
 		Long: `List the types of events that a running Edda has read since its start and that no
-saga hears, of all streams. A type close to a trigger is probably a typo.`,
+saga handles, of all streams. A type close to a trigger is probably a typo.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var info server.Info
 			if _, err := c.get(cmd.Context(), "/info", &info); err != nil {
 				return err
 			}
-			return t.printUnheard(info.Unheard, c.output)
+			return unheards().print(t, c.output, nil, append([]engine.Unheard{}, info.Unheard...))
 		},
 	}
 	c.register(cmd)
@@ -323,23 +327,17 @@ saga hears, of all streams. A type close to a trigger is probably a typo.`,
 	return cmd
 }
 
-func (t *terminal) printUnheard(list []engine.Unheard, output outputFlag) error {
-	if output == outputJSON {
-		if list == nil {
-			list = []engine.Unheard{}
-		}
-		return json.NewEncoder(t.out).Encode(list)
+func unheards() listing[engine.Unheard] {
+	return listing[engine.Unheard]{
+		id: func(u engine.Unheard) string { return u.Type },
+		columns: []column[engine.Unheard]{
+			{"type", func(u engine.Unheard) string { return u.Type }},
+			{"count", func(u engine.Unheard) string { return strconv.FormatUint(u.Count, 10) }},
+			{"stream", func(u engine.Unheard) string { return u.Stream }},
+			{"last", func(u engine.Unheard) string { return edda.FormatTime(u.Last) }},
+			{"did you mean", func(u engine.Unheard) string { return u.Near }},
+		},
 	}
-	if len(list) == 0 {
-		fmt.Fprintln(t.out, "every type of event that came since the start is heard by a saga")
-		return nil
-	}
-	var lines [][]string
-	for _, u := range list {
-		lines = append(lines, []string{u.Type, strconv.FormatUint(u.Count, 10), u.Stream, edda.FormatTime(u.Last), u.Near})
-	}
-	rows(t.out, []string{"type", "count", "stream", "last", "did you mean"}, lines)
-	return nil
 }
 
 // sourceAdd holds the flags of edda source add.
@@ -409,6 +407,9 @@ func (t *terminal) addSource(ctx context.Context, name string, s sourceAdd) erro
 	messages, err := stream.Recent(ctx, js, plain, s.last)
 	if err != nil {
 		return err
+	}
+	if len(messages) == 0 && s.options.Type == "" {
+		return fmt.Errorf("the stream %s has no messages yet to look at: publish one and run this again, or say how to read them, such as --type =tokens[1]", s.options.Stream)
 	}
 	s.options = s.options.Or(wire.Guess(messages))
 	block := sourceBlock(name, s.options, s.from)

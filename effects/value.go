@@ -49,7 +49,7 @@ func (c *compiler) program(e *manifests.Expr, names []string) *expression.Progra
 	if e.Source == "" { // the parser has reported it
 		return nil
 	}
-	p, errs := expression.Compile(e.Source, expression.Options{Names: names})
+	p, errs := expression.Compile(e.Source, expression.Options{Names: names, Numbers: []string{"status"}})
 	for _, err := range errs {
 		c.errorf(e.At(err.Line, err.Column), err.Message)
 		c.problems[len(c.problems)-1].Rule = manifests.RuleExpression

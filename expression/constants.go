@@ -2,6 +2,7 @@ package expression
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/expr-lang/expr/ast"
@@ -110,4 +111,27 @@ func literalValue(n ast.Node) (any, bool) {
 		}
 	}
 	return nil, false
+}
+
+// checkNumber reports the comparison of a number with a literal text, which is never equal to it.
+func (l *lowering) checkNumber(n *ast.BinaryNode) {
+	if !slices.Contains([]string{"==", "!=", "<", "<=", ">", ">=", "in"}, n.Operator) {
+		return
+	}
+	for _, pair := range [][2]ast.Node{{n.Left, n.Right}, {n.Right, n.Left}} {
+		name, ok := pair[0].(*ast.IdentifierNode)
+		if !ok || !slices.Contains(l.numbers, name.Value) {
+			continue
+		}
+		others := []ast.Node{pair[1]}
+		if list, ok := pair[1].(*ast.ArrayNode); ok {
+			others = list.Nodes
+		}
+		for _, other := range others {
+			if text, ok := other.(*ast.StringNode); ok {
+				l.fail(other, "%s is a number, and %q is a text: write the number without quotes, as in %s == 200", name.Value, text.Value, name.Value)
+				return
+			}
+		}
+	}
 }

@@ -103,3 +103,17 @@ func TestEverySampleIsAccepted(t *testing.T) {
 		}
 	}
 }
+
+// ok: status == "200" was always false, so a charge that was made was taken for a failure.
+func TestANumberIsNotComparedWithAText(t *testing.T) {
+	o := Options{Names: []string{"status", "body"}, Numbers: []string{"status"}}
+	for source, wrong := range map[string]bool{
+		`status == "200"`: true, `"200" != status`: true, `status in [200, "201"]`: true, `status >= "400"`: true, `body.ok && status == "200"`: true,
+		`status == 200`: false, `status in [200, 201]`: false, `body.status == "200"`: false, `string(status) == "200"`: false, `body == "200"`: false,
+	} {
+		_, errs := Compile(source, o)
+		if (len(errs) > 0) != wrong || wrong && !strings.Contains(errs[0].Message, "status is a number, and \"") {
+			t.Errorf("%s: %v", source, errs)
+		}
+	}
+}

@@ -158,6 +158,17 @@ func (l *lowering) unknownName(name string) string {
 	if name == "result" && l.names["event"] && l.names["step"] {
 		return "unknown name \"result\": in <step>.ok the result is event, and anywhere step.<id>.result"
 	}
+	inEffect, inSaga := l.names["payload"], l.names["event"]
+	switch {
+	case inEffect && (name == "event" || name == "state"):
+		return fmt.Sprintf("unknown name %q: an effect reads payload, which is what the step's with gives", name)
+	case inEffect && (name == "body" || name == "status" || name == "headers"):
+		return fmt.Sprintf("unknown name %q: it is there after the call, in ok, fail and result", name)
+	case inSaga && name == "payload":
+		return "unknown name \"payload\": the payload of an event is event"
+	case inSaga && name == "secret":
+		return "unknown name \"secret\": secrets are for effects only"
+	}
 	if _, ok := library[name]; ok {
 		return fmt.Sprintf("%s is a function: write %s", name, library[name].example)
 	}

@@ -12,16 +12,17 @@ import (
 // nondeterministic becomes a call of a primitive of the machine. Control flow stays native:
 // conditions, ??, let, literals and the loops of closures.
 type lowering struct {
-	source string
-	kept   bool // see Options
-	names  map[string]bool
-	locals []local   // of let, innermost last
-	loops  []closure // the enclosing closures, innermost last
-	nodes  int       // lowered so far
-	lets   int       // declared so far, for unique names
-	errs   []*Error
-	used   map[string]bool
-	refs   [][]string
+	source  string
+	kept    bool     // see Options
+	numbers []string // variables that are always a number
+	names   map[string]bool
+	locals  []local   // of let, innermost last
+	loops   []closure // the enclosing closures, innermost last
+	nodes   int       // lowered so far
+	lets    int       // declared so far, for unique names
+	errs    []*Error
+	used    map[string]bool
+	refs    [][]string
 }
 
 // local is a let inside the expression: its name, and its name in the compiled code.
@@ -31,7 +32,7 @@ type local struct{ name, compiled string }
 type closure struct{ index, acc bool }
 
 func newLowering(source string, o Options) *lowering {
-	l := &lowering{source: source, kept: o.Kept, names: map[string]bool{}, used: map[string]bool{}}
+	l := &lowering{source: source, kept: o.Kept, numbers: o.Numbers, names: map[string]bool{}, used: map[string]bool{}}
 	for _, name := range o.Names {
 		l.names[name] = true
 	}
@@ -315,6 +316,7 @@ func (l *lowering) binary(n *ast.BinaryNode) ast.Node {
 	if !ok {
 		return l.fail(n, "the operator %s is not available", n.Operator)
 	}
+	l.checkNumber(n)
 	return primitive(n, op.name, l.lower(n.Left), l.lower(n.Right))
 }
 

@@ -14,6 +14,9 @@ import (
 type Options struct {
 	// Names are the variables in scope. Another name is a compile error that suggests the nearest.
 	Names []string
+	// Numbers are the variables that are always a number. A comparison of one with a literal text is a
+	// compile error.
+	Numbers []string
 	// Kept says that an earlier build compiled the source. Then literal arguments are not checked,
 	// because a stored saga must always compile.
 	Kept bool

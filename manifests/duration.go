@@ -57,5 +57,15 @@ func parseDays(text string, has bool) (time.Duration, error) {
 }
 
 func badDuration(s string) error {
-	return fmt.Errorf("%q is not a duration: write it as 90s, 30m, 36h or 1d12h", shorten(s))
+	return fmt.Errorf("%q is not a duration: write it as 90s, 30m, 36h or 1d12h%s", shorten(s), periodHint(s))
+}
+
+// periodHint says how a timer repeats by the calendar, if a text may mean that.
+func periodHint(s string) string {
+	for _, word := range []string{"day", "daily", "week", "month", "mo", "year", "annual"} {
+		if strings.Contains(strings.ToLower(s), word) {
+			return "; a timer's period of the calendar is a number and a unit: 1 day, 2 weeks, 1 month, 1 year"
+		}
+	}
+	return ""
 }

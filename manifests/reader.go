@@ -285,7 +285,7 @@ func (r *reader) duration(n *yaml.Node, what string, zero bool) *Duration {
 	case strings.HasPrefix(d.Text, "="):
 		r.errorf(n, "%s is a plain duration such as 30m, never an expression", what)
 	case err != nil && isPeriod(d.Text):
-		r.errorf(n, "%s is a duration, whose units are of one length, not %s: only a timer's after and every take a calendar's", what, d.Text)
+		r.errorf(n, "%s is a duration, whose units are of one length, not %s: write it as 36h or 7d; only a timer's after and every take a calendar's", what, d.Text)
 	case err != nil:
 		r.errorf(n, "%s: %v", what, err)
 	case d.D < 0 && zero:

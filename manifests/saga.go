@@ -98,7 +98,7 @@ func (r *reader) schedules(n *yaml.Node) []Schedule {
 func (r *reader) scheduleEvery(n *yaml.Node) *Duration {
 	if n.Kind == yaml.ScalarNode && isPeriod(n.Value) {
 		r.errorf(n, "a schedule's every is a duration, not %s: write cron: \"0 9 1 * *\" for 9:00 on the first of each month, with a zone", shorten(n.Value))
-		return &Duration{Pos: r.pos(n), Text: n.Value}
+		return &Duration{Pos: r.pos(n), Text: n.Value, D: day} // so that it is no further problem
 	}
 	return r.duration(n, "every", false)
 }

@@ -78,8 +78,12 @@ func (c *compiler) stateShape() *shape {
 	if c.p.m.State != nil {
 		out = shapeOf(c.p.m.State)
 	}
+	_, own := out.members["state"]
 	add := func(set []assign) {
 		for _, a := range set {
+			if a.path[0] == "state" && len(a.path) > 1 && !own {
+				c.warnf(a.value.src.Pos, "set writes into the state in any case, so this is state.%s: leave the first state out", strings.Join(a.path, "."))
+			}
 			out.add(a.path, shapeOf(a.value.src))
 		}
 	}

@@ -112,6 +112,11 @@ func (s *Set) ScheduleEvent(saga, name, tenant string, due time.Time) edda.Event
 }
 
 func (c *compiler) schedule(sc manifests.Schedule) {
+	if sc.Cron != "" && !c.p.o.Kept {
+		if _, err := gronx.NextTickAfter(sc.Cron, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), false); err != nil && gronx.New().IsValid(sc.Cron) {
+			c.errorf(sc.CronPos, "schedule %s: %q never comes", sc.Name.Text, sc.Cron)
+		}
+	}
 	if sc.Cron != "" && !gronx.New().IsValid(sc.Cron) {
 		c.errorf(sc.CronPos, "schedule %s: %q is no cron expression: minute hour day month weekday, such as \"0 2 * * *\"", sc.Name.Text, sc.Cron)
 	}

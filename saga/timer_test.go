@@ -161,6 +161,20 @@ func TestADueTimeStaysWhenTheZoneDataChanges(t *testing.T) {
 	}
 }
 
+// In Nuuk the clocks skip over midnight: the timer fired at nine on the 29th twice, and never on the 28th.
+func TestACalendarTimerKeepsItsDayWhereTheClocksSkipOverMidnight(t *testing.T) {
+	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, every: 1 day, at: \"9:00\", zone: America/Nuuk, catchup: all}]}\n  timer.t: {}\n", Options{})
+	l.now = time.Date(2026, 3, 27, 1, 30, 0, 0, time.UTC) // 23:30 of the 26th there
+	l.event("Go", `{"id":"K"}`)
+	for _, want := range []string{"2026-03-27T11:00:00Z", "2026-03-28T11:00:00Z", "2026-03-29T10:00:00Z", "2026-03-30T10:00:00Z"} {
+		due := l.cell.Instance.Timers[0].Due
+		if got := due.Format(time.RFC3339); got != want {
+			t.Fatalf("it is due at %s, want %s", got, want)
+		}
+		l.want(l.wake(due), "fired t")
+	}
+}
+
 func TestArmingACalendarTimerAgainBeginsItsSeriesAnew(t *testing.T) {
 	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, every: 1 month}]}\n  timer.t: {}\n", Options{})
 	l.now = time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)

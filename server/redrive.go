@@ -140,7 +140,7 @@ func nextFor(d edda.DeadLetter, holds bool, behind int, unread string) []string 
 	case d.Reason == edda.DeadRejected:
 		return []string{redrive + ": its destination is asked again; --data changes what it is sent", dropText(d)}
 	case !ofInstance(d):
-		return []string{redrive + " --data @FILE: sent again with this body to where it came from; without --data as it was", dropText(d)}
+		return []string{redrive + " --data @FILE: sent again with this body, or without --data as it was: to where it came from, or read again by its source", dropText(d)}
 	}
 	return []string{redrive + ": applied again, after a mended manifest or with --data", dropText(d)}
 }

@@ -117,7 +117,11 @@ func (c Codec) sameTenant(body text, s Subject) error {
 	if c.NoTenancy || body == "" || string(body) == s.Tenant {
 		return nil
 	}
-	return refuse(edda.DeadTenant, "the body says tenant %.80q, the subject %.80q", body, s.Tenant)
+	from := "subject"
+	if s.Family == "" { // a stream of others
+		from = "source"
+	}
+	return refuse(edda.DeadTenant, "the body says tenant %.80q, the %s %.80q", body, from, s.Tenant)
 }
 
 // bodyID returns the subject's id. If the subject has only a hash of the id, the body must have the
