@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +64,10 @@ func TestAnIdThatIsNotEscapedSaysSo(t *testing.T) {
 				}
 				if ev := events[1]; ev.Malformed != edda.DeadUndecodable || ev.Tenant != "acme" || ev.Subject == "" || !strings.Contains(ev.Error, "has an id of 2 tokens: write a dot in an id as %2E") {
 					t.Errorf("read %+v", ev)
+				}
+				letter := edda.DeadLetter{ID: "d1", Subject: events[1].Subject, Event: events[1], Reason: events[1].Malformed}
+				if _, err := NewPublisher(w.JS, wire.Codec{}).Resend(ctx, letter, nil, "new"); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "publish the event to the right subject") {
+					t.Errorf("a redrive: %v", err)
 				}
 			})
 		})
