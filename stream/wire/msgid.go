@@ -109,9 +109,8 @@ func (c Codec) Fresh(m *nats.Msg, id string) (*nats.Msg, error) {
 		m.Header = nats.Header{}
 	}
 	s, err := c.Parse(m.Subject)
-	if err != nil { // not a subject of ours: publish it there again
-		m.Header[headerMsgID] = []string{chosenID(m.Subject, id)}
-		return m, nil
+	if err != nil { // such as an id with an unescaped dot
+		return nil, edda.Classify(edda.Permanent, "%w: it would die again: publish the event to the right subject, and drop this dead letter", err)
 	}
 	m.Header[headerMsgID] = []string{derivedID(s.Tenant, id)}
 	if s.Family != FamilyEffect {
