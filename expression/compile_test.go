@@ -60,7 +60,7 @@ func TestCompileReturnsAllErrors(t *testing.T) {
 	for _, err := range errs {
 		got = append(got, fmt.Sprintf("%d %.20s", err.Column, err.Message))
 	}
-	if diff := cmp.Diff([]string{`1 unknown name "foo"`, `7 len takes 1 argument`[:22], `32 now() would read the`[:23]}, got); diff != "" {
+	if diff := cmp.Diff([]string{`1 unknown name "foo": `, `7 len takes 1 argument`[:22], `32 now() would read the`[:23]}, got); diff != "" {
 		t.Error(diff)
 	}
 	if _, errs = Compile(strings.Repeat("foo + ", 100)+"1", Options{}); len(errs) != maxErrors {

@@ -178,8 +178,11 @@ func (l *lowering) unknownName(name string) string {
 	}
 	slices.Sort(candidates)
 	nearest := suggest(name, candidates)
-	if nearest == "" && len(l.loops) > 0 {
+	switch {
+	case nearest == "" && len(l.loops) > 0:
 		nearest = fmt.Sprintf(": a member of the item is written .%s", name)
+	case nearest == "" && inSaga && !slices.Contains([]string{"state", "step", "input", "result", "id", "saga", "config"}, name):
+		nearest = fmt.Sprintf(": a field of the event is event.%s", name)
 	}
 	return fmt.Sprintf("unknown name %q%s", name, nearest)
 }

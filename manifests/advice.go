@@ -3,6 +3,8 @@ package manifests
 import (
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // advice says what to write instead of a key that people bring from other languages, by the map in
@@ -13,8 +15,18 @@ var advice = map[string]map[string]string{
 		"true": "some tools write on: as true:", "steps": "actions stand in a handler: on: {Placed: {start: true, do: […]}}",
 		"timeout": "a whole saga has a deadline:", "variables": "the initial state stands under state:", "vars": "the initial state stands under state:",
 		"description": "write a comment with #",
+		"effect":      "begin each document with ---",
+	},
+	"the action effect": {
+		"when": "an action's condition is if:", "input": "the payload is with: {…}", "payload": "the payload is with: {…}", "args": "the payload is with: {…}", "data": "the payload is with: {…}",
+		"timeout": "how long the saga waits is due: 10m; the time of one call is the effect's timeout:", "compensate": "what takes it back is undo: {effect: …}",
+	},
+	"the action timer": {
+		"when": "an action's condition is if:", "in": "write after: 30m", "delay": "write after: 30m", "wait": "write after: 30m", "duration": "write after: 30m", "for": "write after: 30m",
+		"timezone": "write zone: Europe/Brussels", "tz": "write zone: Europe/Brussels", "interval": "write every: 1h", "cron": "a saga starts by cron under schedule:",
 	},
 	"an effect": {
+		"saga": "begin each document with ---",
 		"name": "the name stands after effect:", "url": "it belongs to http: {method: POST, url: …}", "method": "it belongs to http: {method: POST, url: …}",
 		"body": "it belongs to http: {method: POST, url: …, body: =payload}", "headers": "it belongs to http: {…, headers: {…}}",
 		"retries": "write retry: {max: 5}", "attempts": "write retry: {max: 5}", "backoff": "write retry: {max: 5, backoff: 1s..1m}",
@@ -43,10 +55,40 @@ var advice = map[string]map[string]string{
 	},
 }
 
+// asMap says how a value is written as a map that stands there as something else.
+var asMap = map[string]string{
+	"limit": "write limit: {rate: 5/s} or {concurrent: 5}", "breaker": "write breaker: {failures: 5}",
+	"retention": "write retention: {done: 7d, failed: 90d}", "http": "write http: {method: POST, url: …, body: =payload}",
+}
+
+// mapAdvice says how to write a map; empty without advice.
+func mapAdvice(what string) string {
+	if mend := asMap[what]; mend != "" {
+		return ": " + mend
+	}
+	return ""
+}
+
 // adviceFor says what to write instead of an unknown key; empty without advice.
 func (g *grammar) adviceFor(what, key string) string {
 	if what == "a handler" && slices.Contains(g.words, key) {
 		return "it is an action: write do: [{" + key + ": …}]"
 	}
-	return advice[what][strings.ToLower(key)]
+	if mend := advice[what][strings.ToLower(key)]; mend != "" {
+		return mend
+	}
+	if action, is := strings.CutPrefix(what, "the action "); is && key == "when" && action != "" {
+		return "an action's condition is if:"
+	}
+	return ""
+}
+
+// misnamed reports whether a map has a key for which there is advice.
+func (g *grammar) misnamed(n *yaml.Node, what string) bool {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if g.adviceFor(what, n.Content[i].Value) != "" {
+			return true
+		}
+	}
+	return false
 }

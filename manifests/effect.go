@@ -48,7 +48,7 @@ func (r *reader) effectKeys(e *Effect) keys {
 
 func (r *reader) mapValue(n *yaml.Node, what string) *Value {
 	if n.Kind != yaml.MappingNode {
-		r.errorf(n, "%s is a map, not %s", what, describe(n))
+		r.errorf(n, "%s is a map, not %s%s", what, describe(n), mapAdvice(what))
 		return nil
 	}
 	return r.value(n)

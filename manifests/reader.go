@@ -119,7 +119,7 @@ func (r *reader) entries(n *yaml.Node, what string, entry func(k, v *yaml.Node))
 		return true
 	}
 	if n.Kind != yaml.MappingNode {
-		r.losef(n, "%s is a map, not %s%s", what, describe(n), withoutDashes(n))
+		r.losef(n, "%s is a map, not %s%s%s", what, describe(n), withoutDashes(n), mapAdvice(what))
 		return false
 	}
 	seen, cut := map[string]bool{}, false
@@ -160,7 +160,11 @@ func (r *reader) key(k *yaml.Node, seen map[string]bool) bool {
 		r.losef(k, "a key is a string: write %q with its quotes", k.Value)
 	case seen[k.Value]:
 		defer r.ruled(RuleRepeatedKey)()
-		r.losef(k, "%q is here twice: keep one", shorten(k.Value))
+		mend := "keep one"
+		if k.Value == "saga" || k.Value == "effect" {
+			mend += ", or begin each document with ---"
+		}
+		r.losef(k, "%q is here twice: %s", shorten(k.Value), mend)
 	default:
 		seen[k.Value] = true
 		return true

@@ -16,6 +16,7 @@ func (r *reader) completeTimer(a *Action, n *yaml.Node) {
 		length = every
 	}
 	switch {
+	case length == nil && at == nil && r.misnamed(n, "the action timer"): // its key is reported
 	case after != nil && every != nil || length == nil && at == nil:
 		r.errorAt(a.Pos, "a timer has one of after, at and every, such as after: 30m")
 	case length == nil:
