@@ -181,7 +181,7 @@ func TestASagaThatIsPausedAndKilledLosesNothing(t *testing.T) {
 	beside(t)
 	r := &tabRun{torture: newTorture(t, crashSeed(t), &tortured, tabManifest(1))}
 	_, r.js = client(t, r.nats.url())
-	r.config = write(t, r.dir, "small.yaml", "effects: {allow: [127.0.0.1], ack_wait: 1s}\nlog: {level: error}\noutbox: {max: 12}\n")
+	r.config = write(t, r.dir, "small.yaml", "effects: {allow: [127.0.0.1], ack_wait: 1s}\nlog: {level: error}\noutbox: {max: 12}\n"+shopSource)
 	r.life = tabLife // a busy machine takes that long to fall behind
 	r.start()
 	r.child.kill()
