@@ -183,7 +183,7 @@ func TestRedisIsRestartedWhileAJobRuns(t *testing.T) {
 		began <- struct{}{}
 		<-goOn
 		return JobResult{OK: true, Output: "survived"}
-	}, WorkerOptions{Beat: 50 * time.Millisecond})
+	}, WorkerOptions{Beat: time.Second})
 	j := b.dispatch(Job{})
 	<-began
 	testkit.Must(t, s.Kill())
