@@ -134,6 +134,29 @@ func (s *site) settled(t *testing.T, open, anonymous int) {
 	}
 }
 
+// quiet waits until the server knows that no anonymous connection is at work. Its state changes after the
+// client has read the answer, perhaps only when the next client is there.
+func (s *site) quiet(t *testing.T) {
+	t.Helper()
+	l := s.listener.(*connections)
+	for until := time.Now().Add(soon); ; time.Sleep(time.Millisecond) {
+		active := 0
+		l.mu.Lock()
+		for e := l.strangers.Front(); e != nil; e = e.Next() {
+			if e.Value.(*conn).active {
+				active++
+			}
+		}
+		l.mu.Unlock()
+		if active == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d anonymous connections are at work", active)
+		}
+	}
+}
+
 // rests waits until so many connections are idle. A client may read its answer before the
 // server knows that the connection is idle.
 func (s *site) rests(t *testing.T, idle int) {
@@ -200,6 +223,7 @@ func TestAnonymousConnectionsHaveABoundOfTheirOwn(t *testing.T) {
 		c := s.dial(t, "/", false)
 		ok(t, c)
 		all = append(all, c)
+		s.quiet(t)
 		s.settled(t, min(i+1, 2), min(i+1, 2))
 	}
 	for _, c := range all[:3] {
