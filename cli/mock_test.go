@@ -161,7 +161,7 @@ func TestWithoutMockThereIsNothingToTell(t *testing.T) {
 	}
 }
 
-// TestTheReadmesSagaEndsInDone: whoever followed the README never saw a saga succeed.
+// TestTheReadmesSagaEndsInDone runs the README's first commands. Before, its saga waited for ever.
 func TestTheReadmesSagaEndsInDone(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../README.md")

@@ -258,7 +258,7 @@ func indentOf(lines []string) string {
 	return "  "
 }
 
-// reindented puts the indent in the place of the two blanks of a block.
+// reindented replaces the first two blanks of each line of a block by an indent.
 func reindented(block, indent string) string {
 	var b strings.Builder
 	for line := range strings.Lines(block) {

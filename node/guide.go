@@ -197,8 +197,8 @@ func alike(a, b edda.Event) bool {
 	return a.Kind == b.Kind && (a.Kind == edda.KindTimer || a.Type == b.Type && a.Step == b.Step)
 }
 
-// inputsOf lists the inputs of a test for one instance, with the instance's key in the place of the
-// test's. Time that passes is a timer, unless the test expects that nothing comes of it.
+// inputsOf lists the inputs of a test for one instance. The instance's key replaces the test's. Time that
+// passes is a timer, unless the test expects that nothing comes of it.
 func inputsOf(set *saga.Set, m *manifests.Saga, test *manifests.Test, key edda.Key) (out []edda.Event) {
 	named := keyOfTest(set, m, test)
 	for _, s := range test.Steps {
@@ -283,7 +283,7 @@ func eventFor(set *saga.Set, m *manifests.Saga, s *manifests.TestStep, named str
 	return ev, false
 }
 
-// renamed encodes a test's data with another key in the place of the test's.
+// renamed encodes a test's data and replaces the test's key by another one.
 func renamed(data any, from, to string) []byte {
 	if data == nil {
 		return nil

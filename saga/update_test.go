@@ -70,7 +70,7 @@ func withExpect(t *testing.T, f *manifests.File, step *manifests.TestStep, entri
 	return out
 }
 
-// updatedSource updates a source of which one step of one saga's test differs.
+// updatedSource updates a source in which one step of a test differs from what the saga does.
 func updatedSource(t *testing.T, name string, source []byte, saga, test, step int) []byte {
 	t.Helper()
 	f := parsedManifest(t, name, source)

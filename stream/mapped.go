@@ -29,7 +29,7 @@ func (in inputStream) open(ctx context.Context, js jetstream.JetStream) (jetstre
 	if err != nil {
 		return nil, fmt.Errorf("source %s: open stream %s: %w", in.mapping.Source(), in.stream, err)
 	}
-	return s, Readable(s.CachedInfo().Config, in.mapping)
+	return s, checkReadable(s.CachedInfo().Config, in.mapping)
 }
 
 // missing is the error of a source whose stream does not exist. It is ErrAwaited.
@@ -41,9 +41,9 @@ func (m missing) Error() string {
 
 func (missing) Is(target error) bool { return target == ErrAwaited }
 
-// Readable returns an edda.Permanent error if a mapping cannot read the stream: reading without acks
+// checkReadable returns an edda.Permanent error if a mapping cannot read the stream: reading without acks
 // needs a stream that keeps its messages.
-func Readable(c jetstream.StreamConfig, m *wire.Mapping) error {
+func checkReadable(c jetstream.StreamConfig, m *wire.Mapping) error {
 	name := "source " + m.Source() + ": stream " + c.Name
 	if c.Retention != jetstream.LimitsPolicy {
 		return edda.Classify(edda.Permanent, "%s removes messages once its consumers have them (retention %s): read a stream that sources it, with retention limits",

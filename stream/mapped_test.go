@@ -42,6 +42,18 @@ func (w *world) publish(ctx context.Context, subject string, bodies ...string) {
 	}
 }
 
+// eventually waits in virtual time, a minute at most, until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for range 600 {
+		if holds() {
+			return
+		}
+		time.Sleep(time.Minute / 600)
+	}
+	t.Fatalf("%s: not within a minute", what)
+}
+
 func types(events []edda.Event) (out []string) {
 	for _, ev := range events {
 		id, _, _ := strings.Cut(ev.ID, "@") // without the store time
@@ -338,7 +350,7 @@ func TestTheBacklogOfAMirrorEndsWithItsLastMessage(t *testing.T) {
 		w.Must(err)
 		codec := w.others(ctx, jetstream.StreamConfig{Name: "MIRROR", Mirror: &jetstream.StreamSource{Name: "ORDERS"}}, wire.MappingOptions{})
 		w.publish(ctx, "orders.created", "1", "2", "3")
-		time.Sleep(time.Minute) // virtual: the mirror has them
+		eventually(t, "the mirror has them", func() bool { return w.Stream(ctx, "MIRROR").CachedInfo().State.Msgs == 3 })
 		w.Must(w.Stream(ctx, "MIRROR").DeleteMsg(ctx, 3))
 		w.publish(ctx, "tenant.acme.aggregate.Order.O1", `{"event_id":"own","event_type":"Paid"}`)
 		src, stop := w.open(ctx, nil, SourceOptions{Codec: codec})
@@ -360,7 +372,7 @@ func TestAStreamThatCannotBeReadIsReported(t *testing.T) {
 		w.Must(err)
 		src, stop := w.open(ctx, nil, SourceOptions{Codec: codec})
 		defer stop()
-		time.Sleep(unreadAfter / 2)
+		time.Sleep(unreadAfter / 2) // virtual: how long it fails is what is tested
 		if err := src.Failing(); err != nil {
 			t.Errorf("at once: %v", err)
 		}
@@ -369,10 +381,7 @@ func TestAStreamThatCannotBeReadIsReported(t *testing.T) {
 			t.Errorf("after a while: %v", err)
 		}
 		w.Must(w.JS.DeleteConsumer(ctx, "ORDERS", "theirs"))
-		time.Sleep(2 * retryMost)
-		if err := src.Failing(); err != nil {
-			t.Errorf("after the mend: %v", err)
-		}
+		eventually(t, "the stream is read again", func() bool { return src.Failing() == nil })
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 	"edda/manifests"
 )
 
-// Word is the provider's word, in the place of the real one of an effect.
+// Word names the provider. It replaces http, grpc and the other words in the compiled effects.
 const Word = "mock"
 
 // The statuses of an answer, as the expressions of a [StandIn] see them.
@@ -85,7 +85,7 @@ type Provider struct {
 // called concurrently.
 func New(told func(Called)) *Provider { return &Provider{told: told, orders: map[string]Override{}} }
 
-// Learn takes the answers of these manifests in the place of those before. Orders stay.
+// Learn replaces the answers by those of other manifests. Overrides stay.
 func (p *Provider) Learn(sagas []*manifests.Saga, list []*manifests.Effect) {
 	learned := learn(sagas, list)
 	p.mu.Lock()
@@ -100,8 +100,7 @@ func (p *Provider) Effects() []string {
 	return slices.Sorted(maps.Keys(p.learned.effects))
 }
 
-// Tell gives an effect an order in the place of the one before. It returns false for an effect
-// that is not there.
+// Tell replaces the override of an effect. It returns false for an unknown effect.
 func (p *Provider) Tell(effect string, o Override) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

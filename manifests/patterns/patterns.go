@@ -17,7 +17,7 @@ type Pattern struct {
 	Short string // in one line
 }
 
-// All lists the patterns, the first of which is the default.
+// All lists the patterns. The first one is the default.
 func All() []Pattern {
 	return []Pattern{
 		{"order", "paid, reserved, shipped; undone newest first if a step fails"},
