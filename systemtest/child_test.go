@@ -212,23 +212,29 @@ func (c *child) get(path string, into any) {
 
 func (c *child) fetch(path string) ([]byte, int) {
 	c.t.Helper()
-	req, err := http.NewRequest(http.MethodGet, "http://"+c.addr+path, nil)
+	body, status, err := c.try(path)
 	if err != nil {
 		c.t.Fatal(err)
+	}
+	return body, status
+}
+
+// try asks a process that may not answer now.
+func (c *child) try(path string) ([]byte, int, error) {
+	req, err := http.NewRequest(http.MethodGet, "http://"+c.addr+path, nil)
+	if err != nil {
+		return nil, 0, err
 	}
 	if c.tenant != "" {
 		req.Header.Set("x-tenant-id", c.tenant)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		c.t.Fatal(err)
+		return nil, 0, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return body, resp.StatusCode
+	return body, resp.StatusCode, err
 }
 
 // metric sums the samples of a metric.
