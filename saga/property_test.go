@@ -84,7 +84,7 @@ func newWorld(t *rapid.T, set *Set, v variant) *world {
 }
 
 // encoded writes as the store does.
-func encoded(t *rapid.T, v any) []byte {
+func encoded(t interface{ Fatalf(string, ...any) }, v any) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)

@@ -227,6 +227,7 @@ func (r *rebuild) reapply(rows []Past, version int) error {
 		}
 		return nil
 	}
+	r.Cell = dueAsRecorded(r.Cell, row)
 	cell, trs := d.Apply(r.Cell, target(r.Cell.Key, pins, row), row.Event)
 	if r.Cell.Instance == nil && row.Version == 0 && !decided(trs, rows) {
 		if cell, trs, err = r.withKnownVersion(cell, trs, rows); err != nil {
@@ -315,6 +316,9 @@ func (r *rebuild) applyRepinned(d Decider, row Past, pin Pin, then edda.Cell) {
 
 // due fires the timer that history fired at this row, and the timers due by then that history lacks.
 func (r *rebuild) due(d Decider, row Past, pin Pin, then edda.Cell) {
+	if sameTimer(r.Cell, then, row.Event.Type) {
+		r.Cell, then = dueAsRecorded(r.Cell, row), dueAsRecorded(then, row)
+	}
 	r.fire(d, firingHorizon(r.Cell, then, row.Event.Time))
 	if ev, still := r.sameDue(row.Event, then); still {
 		r.take(d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}, row), ev))
@@ -367,8 +371,9 @@ func Continue(cell edda.Cell, d Decider, versions []int, events []edda.Event) (e
 }
 
 // Adopt takes from the stored cell what history does not record. These are the next wake, which
-// may be too early but never too late, and how far a repeating timer has skipped missed times. If
-// the version stays, the expiries of parked events are taken as well.
+// may be too early but never too late, how far a repeating timer has skipped missed times, and the
+// due time of a timer's round, which zone data of another release gave. If the version stays, the
+// expiries of parked events are taken as well.
 func Adopt(built, stored edda.Cell, repinned bool) edda.Cell {
 	if !repinned {
 		built.Parked = slices.Clone(built.Parked)
@@ -390,17 +395,21 @@ func Adopt(built, stored edda.Cell, repinned bool) edda.Cell {
 	}
 	built.Instance.Armed = stored.Instance.Armed
 	if built.Instance.Generation == stored.Instance.Generation {
-		adoptSkips(built.Instance.Timers, stored.Instance.Timers)
+		adoptDues(built.Instance.Timers, stored.Instance.Timers)
 	}
 	return built
 }
 
-// adoptSkips moves a repeating timer to where the stored one had skipped to.
-func adoptSkips(built, stored []edda.Timer) {
+// adoptDues moves a repeating timer to where the stored one had skipped to, and gives a round of the
+// calendar the due time that is stored.
+func adoptDues(built, stored []edda.Timer) {
 	for i := range built {
 		t := &built[i]
 		for _, s := range stored {
-			if s.Name == t.Name && s.Order == t.Order && t.Catchup == "none" && repeats(t) && sameSeries(&s, t) && skipped(t, &s) {
+			if s.Name != t.Name || s.Order != t.Order || !repeats(t) || !sameSeries(&s, t) {
+				continue
+			}
+			if t.Catchup == "none" && skipped(t, &s) || sameRound(t, &s) {
 				t.Due, t.Calendar = s.Due, s.Calendar
 			}
 		}
@@ -415,6 +424,9 @@ func skipped(from, to *edda.Timer) bool {
 	further := to.Due.Sub(from.Due)
 	return further > 0 && further%from.Every == 0
 }
+
+// sameRound reports whether two timers of a series wait for the same occurrence of the calendar.
+func sameRound(a, b *edda.Timer) bool { return a.Calendar != nil && a.Calendar.N == b.Calendar.N }
 
 // Rearm decides when an exchanged cell is woken. It moves the instance's due row only if that
 // would come too late.

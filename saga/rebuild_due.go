@@ -2,6 +2,7 @@ package saga
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"edda"
@@ -128,4 +129,57 @@ func (r *rebuild) sameDue(row edda.Event, then edda.Cell) (edda.Event, bool) {
 		return edda.Event{}, false
 	}
 	return found.event(in, row.Time), true
+}
+
+// dueAsRecorded returns the cell with the timer that a history row fired, due at the recorded time.
+// Zone data of another release compute another time from the same event: without this the firing
+// would be late, or its occurrence would fire again.
+func dueAsRecorded(cell edda.Cell, row Past) edda.Cell {
+	t := namedTimer(cell, row.Event.Type)
+	if row.Event.Kind != edda.KindTimer || row.Event.Timer != edda.TimerNamed || row.Fate == edda.FateLate || t == nil {
+		return cell
+	}
+	recorded := *t
+	switch {
+	case t.Calendar != nil:
+		c := *t.Calendar
+		c.N = nearest(t, row.Event.Time)
+		recorded.Calendar, recorded.Due = &c, row.Event.Time
+	case t.Every == 0 && t.Due.After(row.Event.Time):
+		recorded.Due = row.Event.Time
+	default:
+		return cell
+	}
+	cell.Instance = clone(cell.Instance)
+	*namedTimer(cell, row.Event.Type) = recorded
+	return cell
+}
+
+// nearest returns the number of the occurrence that is nearest to a recorded time. Rules of a zone
+// change by hours, and the occurrences of a calendar are days apart.
+func nearest(t *edda.Timer, recorded time.Time) int {
+	at, n := latest(t, recorded)
+	next := *t.Calendar
+	next.N = n + 1
+	if after := occurs(next); after.Sub(recorded) < recorded.Sub(at) {
+		return next.N
+	}
+	return n
+}
+
+// sameTimer reports whether two cells wait for the same timer of a name.
+func sameTimer(a, b edda.Cell, name string) bool {
+	x, y := namedTimer(a, name), namedTimer(b, name)
+	return x != nil && y != nil && x.Due.Equal(y.Due) && sameSeries(x, y)
+}
+
+func namedTimer(cell edda.Cell, name string) *edda.Timer {
+	if cell.Instance == nil {
+		return nil
+	}
+	i := slices.IndexFunc(cell.Instance.Timers, func(t edda.Timer) bool { return t.Name == name && !t.Deadline })
+	if i < 0 {
+		return nil
+	}
+	return &cell.Instance.Timers[i]
 }

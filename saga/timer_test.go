@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -157,6 +158,44 @@ func TestADueTimeStaysWhenTheZoneDataChanges(t *testing.T) {
 		l.want(l.wake(stored.Add(2*time.Hour)), "")
 		if next, want := l.cell.Instance.Timers[0].Due, time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC); !next.Equal(want) {
 			t.Errorf("moved by %v it is due next at %v, want %v", moved, next, want)
+		}
+	}
+}
+
+// A country moves its clocks, and a release with the new rules rebuilds what an older one did. The
+// recorded firings stay: none is lost, none comes twice, and the round that waits keeps its time.
+// The older rules are those of another zone here.
+func TestAReplayWithNewZoneDataKeepsTheRecordedFirings(t *testing.T) {
+	const text = "saga: s\nkey: event.id\nstate: {n: 0}\non:\n" +
+		"  Go: {start: true, do: [{timer: t, every: 1 day, at: \"9:00\", zone: Europe/Brussels, catchup: CATCHUP},\n" +
+		"    {timer: once, after: 2 days, at: \"9:00\", zone: Europe/Brussels}]}\n" +
+		"  timer.t: {set: {n: =state.n + 1}}\n  timer.once: {set: {n: =state.n + 100}, do: [{event: Billed}]}\n  Done: {do: [{done: }]}\n"
+	for _, catchup := range []string{"all", "last", "none"} {
+		for _, older := range []string{"Europe/London", "Europe/Athens", "Asia/Tokyo"} {
+			manifest := strings.ReplaceAll(text, "CATCHUP", catchup)
+			l := limited(t, strings.ReplaceAll(manifest, "Europe/Brussels", older), Options{})
+			all := l.event("Go", `{"id":"K"}`)
+			for _, days := range []int{1, 3, 4} {
+				all = append(all, l.wake(testStart.Add(time.Duration(days)*24*time.Hour).Add(9*time.Hour))...)
+			}
+			set, want := setOf(t, manifest), l.cell
+			want.Instance = clone(want.Instance)
+			want.Instance.Hash = set.Newest("s").Hash()
+			timer := &want.Instance.Timers[0]
+			c := *timer.Calendar
+			c.Zone, timer.Calendar = "Europe/Brussels", &c
+			for _, repin := range []Pin{{}, {Version: 1}} {
+				b := rebuilderOf(set, Pin{Version: 1})
+				b.Repin = repin
+				built, err := b.Rebuild(want.Key, past(all))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := encoded(t, Adopt(built.Cell, want, false))
+				if !bytes.Equal(got, encoded(t, want)) {
+					t.Errorf("rules of %s, catchup %s, version %d: built again it is\n%s\nand was\n%s", older, catchup, repin.Version, got, encoded(t, want))
+				}
+			}
 		}
 	}
 }
