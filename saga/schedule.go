@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"sort"
 	"strings"
 	"time"
 
@@ -85,12 +86,23 @@ func nextTick(cron string, t time.Time, zone *time.Location) time.Time {
 		if at.After(t) && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
-		if at.After(t) && calendar.Shown(at, zone).Equal(tick) { // from here on ticks are in order
+		inOrder := func(shown time.Time) bool { // from here on ticks are in order
+			at := calendar.Moment(shown, zone)
+			return at.After(t) && calendar.Shown(at, zone).Equal(shown)
+		}
+		if inOrder(tick) {
 			return next
 		}
-		from = tick
+		// The clocks show the tick for the second time, or skip it. An expression with seconds has
+		// thousands of such ticks, and none of them is earlier.
+		from = tick.Add(time.Duration(sort.Search(secondsOfDay, func(s int) bool {
+			return inOrder(tick.Add(time.Duration(s+1) * time.Second))
+		})) * time.Second)
 	}
 }
+
+// secondsOfDay is more than the seconds that the clocks of a zone skip or show twice at once.
+const secondsOfDay = 24*60*60 + 1
 
 // ScheduleEvent makes the event of a due schedule. Its id is derived, so that a restart starts
 // nothing twice.

@@ -47,7 +47,7 @@ func TestACronFiresAtEachOfItsTimes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cron := rapid.SampledFrom([]string{"30 2 * * *", "0,30 1,2,3 * * *", "*/20 * * * *", "0 0 * * *", "15 */2 * * *", "45 23 * * 6"}).Draw(t, "cron")
+		cron := rapid.SampledFrom([]string{"30 2 * * *", "0,30 1,2,3 * * *", "*/20 * * * *", "0 0 * * *", "15 */2 * * *", "45 23 * * 6", "7,40 */29 * * * *"}).Draw(t, "cron")
 		start := time.Date(rapid.IntRange(2000, 2040).Draw(t, "year"), 1, 1, 0, 0, 0, 0, zone)
 		_, change := start.ZoneBounds()
 		if _, second := change.ZoneBounds(); rapid.Bool().Draw(t, "the second") && !second.IsZero() {
@@ -72,6 +72,28 @@ func TestACronFiresAtEachOfItsTimes(t *testing.T) {
 			t.Fatalf("%s after %v is %v, want %v", cron, after, got, all[i])
 		}
 	})
+}
+
+// TestACronWithSecondsIsCheapWhereTheClocksChange: an hour of ticks that are skipped or come twice
+// costs a few steps, and not one for each second.
+func TestACronWithSecondsIsCheapWhereTheClocksChange(t *testing.T) {
+	zone, err := calendar.Zone("Europe/Brussels")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cost := func(after string) float64 {
+		at, err := time.Parse(time.RFC3339, after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return testing.AllocsPerRun(1, func() { nextTick("* * * * * *", at, zone) })
+	}
+	usual := cost("2026-10-20T01:00:00Z")
+	for _, after := range []string{"2026-10-25T01:00:00Z", "2026-03-29T00:59:59Z", "2026-03-29T01:10:00Z"} {
+		if got := cost(after); got > 4*usual {
+			t.Errorf("after %s it allocates %.0f times, and usually %.0f", after, got, usual)
+		}
+	}
 }
 
 // An empty zone has always been UTC, and a stored text may have one.
