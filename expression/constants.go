@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/expr-lang/expr/ast"
+
+	"edda/internal/calendar"
 )
 
 const sampleTime = "2026-01-01T00:00:00.000Z"
@@ -135,3 +137,46 @@ func (l *lowering) checkNumber(n *ast.BinaryNode) {
 		}
 	}
 }
+
+// checkTimeSum reports a time with a literal length of time after + or -. A time is a text: + joins
+// the two, and - fails.
+func (l *lowering) checkTimeSum(n *ast.BinaryNode) {
+	length, ok := n.Right.(*ast.StringNode)
+	if l.kept || !ok || n.Operator != "+" && n.Operator != "-" || !l.isTime(n.Left) {
+		return
+	}
+	sign, time := "", n.Left.String()
+	if n.Operator == "-" {
+		sign = "-"
+	}
+	mend := fmt.Sprintf("addTime(%s, \"%s%s\")", time, sign, length.Value)
+	if _, err := ParseDuration(length.Value); err != nil {
+		p, ok, _ := calendar.ParsePeriod(length.Value)
+		switch {
+		case !ok:
+			return // a text that is joined
+		case p.Months > 0:
+			mend = fmt.Sprintf("addMonths(%s, %s%d)", time, sign, p.Months)
+		default:
+			mend = fmt.Sprintf("addDays(%s, %s%d)", time, sign, p.Days)
+		}
+	}
+	l.fail(n, "a time and a text have no sum or difference: write %s", mend)
+}
+
+// isTime reports whether a node has a time in any case.
+func (l *lowering) isTime(n ast.Node) bool {
+	if call, ok := n.(*ast.CallNode); ok {
+		callee, ok := call.Callee.(*ast.IdentifierNode)
+		return ok && slices.Contains(timeFunctions, callee.Value)
+	}
+	base, path := split(n)
+	name, ok := base.(*ast.IdentifierNode)
+	if !ok || slices.ContainsFunc(l.locals, func(own local) bool { return own.name == name.Value }) {
+		return false
+	}
+	return name.Value == "now" && len(path) == 0 || name.Value == "meta" && slices.Equal(path, []string{"time"})
+}
+
+// timeFunctions return a time. Read only.
+var timeFunctions = []string{"addBusinessDays", "addDays", "addMonths", "addTime", "addYears", "atTime", "date"}

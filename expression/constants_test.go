@@ -86,6 +86,39 @@ func TestARightConstantCompiles(t *testing.T) {
 	}
 }
 
+// now + "1d" is the text 2026-…Z1d, and the timer that got it failed.
+func TestATimeAndATextHaveNoSum(t *testing.T) {
+	for source, mend := range map[string]string{
+		`now + "1d"`:                         `addTime(now, "1d")`,
+		`now - "1h30m"`:                      `addTime(now, "-1h30m")`,
+		`meta.time + "36h"`:                  `addTime(meta.time, "36h")`,
+		`now + "2 weeks"`:                    `addDays(now, 14)`,
+		`now + "1 year"`:                     `addMonths(now, 12)`,
+		`now - "1 month"`:                    `addMonths(now, -1)`,
+		`addDays(event.at, 1) + "2h"`:        `addTime(addDays(event.at, 1), "2h")`,
+		`event.at > now + "1d"`:              `addTime(now, "1d")`,
+		`now + duration("1d")`:               "",
+		`now + " UTC"`:                       "",
+		`now + "1x"`:                         "",
+		`"at " + now + "1d"`:                 "",
+		`event.sku + "10m"`:                  "",
+		`meta.id + "1d"`:                     "",
+		`let meta = event; meta.time + "1d"`: "",
+		`let now = event.size; now + "10m"`:  "",
+	} {
+		_, errs := Compile(source, Options{Names: scope})
+		switch {
+		case mend == "" && len(errs) > 0:
+			t.Errorf("%s: %v", source, errs[0])
+		case mend != "" && (len(errs) != 1 || !strings.HasSuffix(errs[0].Message, ": write "+mend)):
+			t.Errorf("%s: %v, want write %s", source, errs, mend)
+		}
+		if _, errs := Compile(source, Options{Names: scope, Kept: true}); len(errs) > 0 {
+			t.Errorf("%s of a stored manifest: %v", source, errs[0])
+		}
+	}
+}
+
 // TestEverySampleIsAccepted: an argument beside samples must be the one to blame.
 func TestEverySampleIsAccepted(t *testing.T) {
 	for name, args := range samples() {

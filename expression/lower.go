@@ -317,6 +317,7 @@ func (l *lowering) binary(n *ast.BinaryNode) ast.Node {
 		return l.fail(n, "the operator %s is not available", n.Operator)
 	}
 	l.checkNumber(n)
+	l.checkTimeSum(n)
 	return primitive(n, op.name, l.lower(n.Left), l.lower(n.Right))
 }
 

@@ -94,7 +94,8 @@ func unmarkedAs(source string, names []string) (Unmarked, bool) {
 		return Unmarked{}, false
 	}
 	root := tree.Node // before the compiler lowers it
-	p, errs := Compile(source, Options{Names: names})
+	// A wrong constant is reported once the expression is marked.
+	p, errs := Compile(source, Options{Names: names, Kept: true})
 	if len(errs) > 0 || len(p.names) == 0 {
 		return Unmarked{}, false
 	}
