@@ -43,11 +43,19 @@ func (u Unmarked) String() string {
 //   - no - or / joins two words: step-1, event.a/b;
 //   - a member does not end like a file or a host: event.json, state.example.com.
 //
-// Within any text it is a member in {…}, in {{…}} or after $: {event.id}, {{event.id}},
-// $event.id. After a further $ it is none: the author wrote $${event.id} for the text ${event.id}.
+// A literal is also one if there are blanks before its =, and it compiles and reads a name: " =key".
+//
+// Within any text it is a member in {…}, in {{…}}, in $(…) or after $: {event.id}, {{event.id}},
+// $(event.id), $event.id. After a further $ it is none: the author wrote $${event.id} for the text
+// ${event.id}.
 func FindUnmarked(text string, part bool, names []string) []Unmarked {
-	if u, ok := unmarkedWhole(strings.TrimSpace(text), names); ok && !part {
-		return []Unmarked{u}
+	if !part {
+		if u, ok := unmarkedWhole(strings.TrimSpace(text), names); ok {
+			return []Unmarked{u}
+		}
+		if u, ok := indented(text, names); ok {
+			return []Unmarked{u}
+		}
 	}
 	var out []Unmarked
 	for _, at := range marked.FindAllStringSubmatchIndex(text, -1) {
@@ -71,8 +79,10 @@ func FindUnmarked(text string, part bool, names []string) []Unmarked {
 	return out
 }
 
-// marked finds a member in {{…}} or {…} or after $.
-var marked = regexp.MustCompile(`\{\{\s*([A-Za-z_]\w*(?:\.\w+|\[\d+\])+)\s*\}\}|\{([A-Za-z_]\w*(?:\.\w+|\[\d+\])+)\}|\$([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)`)
+// marked finds a member in {{…}}, $(…) or {…} or after $.
+var marked = regexp.MustCompile(`\{\{\s*` + aMember + `\s*\}\}|\$\(\s*` + aMember + `\s*\)|\{` + aMember + `\}|\$([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)`)
+
+const aMember = `([A-Za-z_]\w*(?:\.\w+|\[\d+\])+)`
 
 // joined finds a - or / that is part of a word, a path, a URL or a comment, and the end of a sentence.
 var joined = regexp.MustCompile(`[\w)\]][-/][\w(]|/[/*]|\w\.\s`)
@@ -88,19 +98,36 @@ func unmarkedWhole(source string, names []string) (Unmarked, bool) {
 	return unmarkedAs(source, names)
 }
 
+// indented returns the expression of a text whose = is not its first character.
+func indented(text string, names []string) (Unmarked, bool) {
+	source, marked := strings.CutPrefix(strings.TrimSpace(text), "=")
+	if !marked || strings.HasPrefix(text, "=") {
+		return Unmarked{}, false
+	}
+	u, ok := compiled(strings.TrimSpace(source), names)
+	u.Text, u.Name = text, false
+	return u, ok
+}
+
 func unmarkedAs(source string, names []string) (Unmarked, bool) {
 	tree, err := parse(source)
 	if err != nil {
 		return Unmarked{}, false
 	}
 	root := tree.Node // before the compiler lowers it
-	// A wrong constant is reported once the expression is marked.
+	u, ok := compiled(source, names)
+	_, u.Name = root.(*ast.IdentifierNode)
+	return u, ok && (u.Name || u.Program.meant(root))
+}
+
+// compiled returns a source that compiles and reads a name. A wrong constant in it is reported once
+// it is marked.
+func compiled(source string, names []string) (Unmarked, bool) {
 	p, errs := Compile(source, Options{Names: names, Kept: true})
 	if len(errs) > 0 || len(p.names) == 0 {
 		return Unmarked{}, false
 	}
-	_, name := root.(*ast.IdentifierNode)
-	return Unmarked{Text: source, Mend: "=" + source, Program: p, Name: name}, name || p.meant(root)
+	return Unmarked{Text: source, Mend: "=" + source, Program: p}, true
 }
 
 // meant reports whether the form of the program is one that ordinary texts do not have.

@@ -42,6 +42,12 @@ func TestFindUnmarked(t *testing.T) {
 		{"Dear {{event.name}}", "${event.name}"},
 		{"Dear {{ event.name }}, hello", "${event.name}"},
 		{"order $event.id", "${event.id}"},
+		{"order $(event.id)", "${event.id}"},
+		{"$( event.items[0].b )/$(state.n)", "${event.items[0].b} ${state.n}"},
+		{" =event.id", "=event.id"},
+		{"\n  = state.n + 1\n", "=state.n + 1"},
+		{" =key", "=key"},
+		{` =event.a ? "x" : "y"`, `=event.a ? "x" : "y"`},
 		{"$state.n of $event.total", "${state.n} ${event.total}"},
 		{"{event.a}{event.items[0].b}", "${event.a} ${event.items[0].b}"},
 	} {
@@ -62,7 +68,7 @@ func TestFindUnmarkedLeavesTextsAlone(t *testing.T) {
 		"1 + 2", "len", "len(x)", "len()", `len("abc")`, "now()", "event()", "event.find()", "date and time", "state ..", "1..3", "event..state",
 		"(event)", "[event]", `{"a": event.id}`, `"event.id"`, `'event.id'`, "=event.id", "-event.id",
 		"{event}", "{{event}}", "$event", "{id}", "{order.id}", "{ event.id }", "{event.id", "event.id}", "{event.id }", "{{event.id}", "{{{event.id}}}",
-		"${event.id}", "${{event.id}}", "$${event.id}", "$$event.id", "$order.id", "$5.00", "US$1.50", "{a: event.id}", "{event.id: 1}", "{event.id, 1}",
+		"${event.id}", "${{event.id}}", "$$(event.id)", "$(event)", "$(order.id)", "$(event.id", "$(ls state.d)", " =order.id", " =1 + 2", " ==event.id", " = ", " =the key", " =event.id.", "$${event.id}", "$$event.id", "$order.id", "$5.00", "US$1.50", "{a: event.id}", "{event.id: 1}", "{event.id, 1}",
 		`function f() { return event.id }`, "^event.*$", "event.*", "event.id=1", "event.id := 1", "{event.json}",
 	} {
 		if got := mends(text, false); got != "" {
@@ -95,6 +101,8 @@ func TestUnmarkedSaysTheMend(t *testing.T) {
 		"100 * state.n": "",
 		"state.n % 5":   `this is the text "state.n % 5"; write =state.n % 5 for its value, or ='state.n % 5' for the text`,
 		"x{event.id}":   `this text holds "{event.id}" as it is; write ${event.id} for its value, or ${'{event.id}'} for the text`,
+		" =event.id":    `this is the text " =event.id"; write =event.id for its value, or =' =event.id' for the text`,
+		"x$(event.id)":  `this text holds "$(event.id)" as it is; write ${event.id} for its value, or ${'$(event.id)'} for the text`,
 		"event['id']":   `this is the text "event['id']"; write =event['id'] for its value`,
 	} {
 		got := ""
