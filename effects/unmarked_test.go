@@ -9,6 +9,34 @@ import (
 	"edda/manifests"
 )
 
+// Authorization: "Bearer secret.PAY" went out with these words, and the call was refused.
+func TestASecretInALongerTextIsAnError(t *testing.T) {
+	kinds := map[string]ProviderKind{"http": {Spec: &kindspec.Fields{Name: "http", Fields: []kindspec.Field{{Name: "body"}, {Name: "script", Code: true}}}}}
+	for line, want := range map[string]string{
+		"body: Bearer secret.PAY":                  "${secret.PAY}",
+		"body: {a: [x, 'key=secret.KEY_2 today']}": "${secret.KEY_2}",
+		"body: 'Basic ${tenant}:secret.PW'":        "${secret.PW}",
+		"body: 'Bearer ${secret.PAY}'":             "",
+		"body: ='Bearer secret.PAY'":               "",
+		"body: https://secret.EXAMPLE/a":           "",
+		"body: ann@secret.EXAMPLE":                 "",
+		"body: see secret.txt":                     "",
+		"body: keep it secret. Nobody may know":    "",
+		"body: my.secret.PAY":                      "",
+		"script: 'print(secret.PAY)'":              "",
+	} {
+		f, ps := manifests.Parse("e.yaml", []byte("effect: a\nhttp: {"+line+"}\n"))
+		_, found := Compile(f.Effects[0], kinds)
+		ps = append(ps, found...)
+		switch {
+		case want == "" && len(ps) > 0:
+			t.Errorf("%s: %v", line, ps)
+		case want != "" && (len(ps) != 1 || ps[0].Warning || !strings.Contains(ps[0].Message, "write "+want+" in it")):
+			t.Errorf("%s: %v, want an error that says %s", line, ps, want)
+		}
+	}
+}
+
 // TestAnUnmarkedExpressionIsAWarning puts a line into an effect.
 func TestAnUnmarkedExpressionIsAWarning(t *testing.T) {
 	kinds := map[string]ProviderKind{"http": {Spec: &kindspec.Fields{Name: "http", Fields: []kindspec.Field{

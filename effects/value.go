@@ -93,6 +93,10 @@ func (c *compiler) collectSecrets(e *manifests.Expr, p *expression.Program) {
 // shellSecret finds a variable as a shell writes it: Bearer $TOKEN.
 var shellSecret = regexp.MustCompile(`\$([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)\b`)
 
+// textSecret finds a secret in a longer text: Bearer secret.TOKEN. Its name is in capitals, so that
+// the host secret.example is none.
+var textSecret = regexp.MustCompile(`(?:^|[^\w./@{$-])(secret\.[A-Z][A-Z0-9_]*)\b`)
+
 // unmarked warns of texts that look like expressions over the names. A name alone is often a word:
 // it counts only as a whole value, and id never does.
 func (c *compiler) unmarked(v *manifests.Value, names []string) {
@@ -101,7 +105,12 @@ func (c *compiler) unmarked(v *manifests.Value, names []string) {
 			c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: t.Pos, Warning: true, Rule: manifests.RuleUnmarked,
 				Message: fmt.Sprintf("this text holds %q as it is: a secret is ${secret.%s}", name[0], name[1])})
 		}
-		for _, u := range expression.FindUnmarked(t.Text, t.Part, names) {
+		found := expression.FindUnmarked(t.Text, t.Part, names)
+		if name := textSecret.FindStringSubmatch(t.Text); len(found) == 0 && name != nil && slices.Contains(names, "secret") {
+			c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: t.Pos, Rule: manifests.RuleUnmarked,
+				Message: fmt.Sprintf("this text holds the words %q, and not the secret: write ${%s} in it", name[1], name[1])})
+		}
+		for _, u := range found {
 			member := func(ref []string) bool { // a text or a number has none
 				return len(ref) > 1 && slices.Contains([]string{"id", "tenant", "status"}, ref[0])
 			}
