@@ -32,8 +32,9 @@ func load(paths []string) (loaded, error) {
 	if len(l.sagas())+len(l.effectManifests()) == 0 && !problems.Failed() {
 		return loaded{}, errors.New("there is no saga and no effect in these files")
 	}
+	o := saga.Options{Effects: l.effectsByName()}
 	for _, m := range l.sagas() {
-		p, more := saga.Compile(m, saga.Options{})
+		p, more := saga.Compile(m, o)
 		l.problems = append(l.problems, more...)
 		if p != nil {
 			l.programs = append(l.programs, p)
@@ -70,6 +71,17 @@ func (l loaded) effectManifests() []*manifests.Effect {
 	var out []*manifests.Effect
 	for _, f := range l.files {
 		out = append(out, f.Effects...)
+	}
+	return out
+}
+
+// effectsByName returns the first effect of each name; the parser reports another one.
+func (l loaded) effectsByName() map[string]*manifests.Effect {
+	out := map[string]*manifests.Effect{}
+	for _, e := range l.effectManifests() {
+		if out[e.Name.Text] == nil {
+			out[e.Name.Text] = e
+		}
 	}
 	return out
 }

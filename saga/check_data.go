@@ -55,6 +55,14 @@ func (s *shape) add(path []string, value *shape) {
 	}
 }
 
+// or says that the value may have the other shape, too.
+func (s *shape) or(other *shape) {
+	s.open = s.open || other.open
+	for name, inner := range other.members {
+		s.add([]string{name}, inner)
+	}
+}
+
 // missing returns the part of a path up to the first member that no value has, and the members
 // beside it; ok is false if there is none.
 func (s *shape) missing(path []string) (upTo, known []string, ok bool) {
@@ -106,7 +114,7 @@ func (c *compiler) checkData() {
 	if c.p.o.Kept {
 		return // nobody sees the warnings of a stored text
 	}
-	state := c.stateShape()
+	state, results := c.stateShape(), c.resultShapes()
 	for _, u := range c.uses {
 		for _, ref := range u.prog.Refs() {
 			if ref[0] == "state" {
@@ -115,6 +123,7 @@ func (c *compiler) checkData() {
 			if d := c.declOf(u.handler); ref[0] == "event" && d != nil {
 				c.checkEvent(u, d, ref[1:])
 			}
+			c.checkResult(u, results, ref)
 		}
 	}
 	for _, h := range c.p.handlers {
@@ -127,6 +136,56 @@ func (c *compiler) checkData() {
 func (c *compiler) checkState(u use, state *shape, path []string) {
 	if upTo, known, ok := state.missing(path); ok {
 		c.warnf(u.expr.Pos, "no set and no state: gives state.%s a value, so it is null%s", strings.Join(upTo, "."), didYouMean(upTo[len(upTo)-1], known))
+	}
+}
+
+// resultShapes returns what the effects of the steps give as results, by the steps' names.
+func (c *compiler) resultShapes() map[string]*shape {
+	out := map[string]*shape{}
+	eachStep(c.p.verbs, c.p.m, func(a *manifests.Action, id string) {
+		if out[id] == nil {
+			out[id] = &shape{}
+		}
+		out[id].or(c.resultShape(a))
+	})
+	return out
+}
+
+// resultShape returns what the effect of an action gives as its result. It is open for an effect that
+// is not known, or that passes an answer on.
+func (c *compiler) resultShape(a *manifests.Action) *shape {
+	e := c.p.o.Effects[a.Name.Text]
+	if a.Kind != verbEffect || e == nil || a.Version > 0 && a.Version != e.Version {
+		return &shape{open: true}
+	}
+	out := shapeOf(e.Result)
+	if checked := e.Check.Field("result"); checked != nil {
+		out.or(shapeOf(checked))
+	}
+	return out
+}
+
+// checkResult warns of a member that the result of an effect does not have: of step.x.result, of
+// event where x.ok runs, and of result in an undo.
+func (c *compiler) checkResult(u use, results map[string]*shape, ref []string) {
+	var of *shape
+	var step string
+	var path []string
+	switch {
+	case ref[0] == "step" && len(ref) > 3 && ref[2] == "result":
+		of, step, path = results[ref[1]], ref[1], ref[3:]
+	case ref[0] == "result" && u.undoes != nil:
+		of, step, path = c.resultShape(u.undoes), stepID(u.undoes), ref[1:]
+	case ref[0] == "event" && u.handler != nil && c.p.inner[u.handler.trigger]:
+		if id, outcome, _ := cutLast(u.handler.trigger, "."); outcome == "ok" {
+			of, step, path = results[id], id, ref[1:]
+		}
+	}
+	if of == nil {
+		return
+	}
+	if upTo, known, ok := of.missing(path); ok {
+		c.warnf(u.expr.Pos, "the result of %s has no %s, so %s is null%s", step, strings.Join(upTo, "."), strings.Join(ref, "."), didYouMean(upTo[len(upTo)-1], known))
 	}
 }
 

@@ -54,6 +54,7 @@ type use struct {
 	// needsResult says that the expression is in the undo of a step, and that nothing in that undo
 	// reads the command's id.
 	needsResult bool
+	undoes      *manifests.Action // the action in whose undo it is; nil outside of an undo
 }
 
 func (c *compiler) errorf(pos manifests.Pos, format string, args ...any) {

@@ -106,7 +106,7 @@ func (b *actionCompiler) undo(a *action, src *manifests.Action, names []string) 
 		return u.prog != nil && slices.ContainsFunc(u.prog.Refs(), func(ref []string) bool { return ref[0] == "id" })
 	})
 	for i := range own {
-		own[i].needsResult = !byID
+		own[i].needsResult, own[i].undoes = !byID, a.src
 	}
 	return out
 }

@@ -15,14 +15,24 @@ import (
 // lint is the report on one file, as edda lint prints it.
 func lint(name string, source []byte) (manifests.Problems, string) {
 	f, ps := manifests.Parse(name, source)
-	for _, m := range f.Sagas {
-		_, found := Compile(m, Options{})
-		ps = append(ps, found...)
-	}
+	ps = append(ps, compiledWithEffects(f)...)
 	ps = append(ps, Lint([]*manifests.File{f})...)
 	var out bytes.Buffer
 	ps.Print(&out, false)
 	return ps, out.String()
+}
+
+// compiledWithEffects returns the problems of the sagas of a file, which may use its effects.
+func compiledWithEffects(f *manifests.File) (out manifests.Problems) {
+	o := Options{Effects: map[string]*manifests.Effect{}}
+	for _, e := range f.Effects {
+		o.Effects[e.Name.Text] = e
+	}
+	for _, m := range f.Sagas {
+		_, found := Compile(m, o)
+		out = append(out, found...)
+	}
+	return out
 }
 
 // TestLintReports compares the report on manifests full of mistakes with the recorded one,
@@ -108,10 +118,7 @@ func TestLintReportsNothingForGoodSagas(t *testing.T) {
 			t.Fatal(err)
 		}
 		f, ps := manifests.Parse(name, source)
-		for _, m := range f.Sagas {
-			_, found := Compile(m, Options{})
-			ps = append(ps, found...)
-		}
+		ps = append(ps, compiledWithEffects(f)...)
 		for _, p := range ps {
 			if !strings.Contains(p.Message, "this undo reads result") { // good sagas get this warning, too
 				t.Errorf("%v", p.Error())

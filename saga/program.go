@@ -47,6 +47,9 @@ type Options struct {
 	MaxQueueBytes int
 	// Kept says that the saga is one that an earlier build compiled and stored.
 	Kept bool
+	// Effects are the effects of all manifests, by name. Their results say which members a saga may
+	// read; it warns of others. Without them it warns of none.
+	Effects map[string]*manifests.Effect
 }
 
 func (o Options) withDefaults() Options {
