@@ -15,6 +15,7 @@ func TestTheHintOfANestedKeyRepeatsTheKey(t *testing.T) {
 		"hero: {runner: {id: 1, x: 2}}": "unknown key hero.runner.x",
 		"hero: {api: 9}":                "hero.api is a group of settings and has no value of its own; it holds hero.api.http_ip, hero.api.http_port,",
 		"nats: {urll: x}":               "unknown key nats.urll; did you mean nats.url?",
+		"hero: {api: }":                 "hero.api is a group of settings and has no value of its own; it holds hero.api.http_ip, hero.api.http_port,",
 		"tls: true":                     "tls is a group of settings and has no value of its own; it holds tls.cert, tls.key, tls.client_ca, tls.elsewhere\n",
 	} {
 		file := filepath.Join(t.TempDir(), "edda.yaml")
@@ -24,6 +25,41 @@ func TestTheHintOfANestedKeyRepeatsTheKey(t *testing.T) {
 		}
 	}
 	if code, _, said := shell(t, []string{"EDDA_TOKENS=t.yaml"}, "config", "view"); code != exitUsage || !strings.Contains(said, "unknown variable EDDA_TOKENS; the settings of tokens are EDDA_TOKENS_FILE") {
+		t.Errorf("%d %s", code, said)
+	}
+}
+
+// A value of another type was reported in the decoder's words: expected type 'map[string]node.sourceConfig'.
+func TestASettingOfAnotherTypeNamesWhatItTakes(t *testing.T) {
+	for text, want := range map[string]string{
+		"- data: x":                                    "a configuration is a map of settings, such as data: edda-data, and not a list",
+		"sources: [{stream: ORDERS}]":                  "sources is a map of names, and not a list: write sources: {NAME: {stream: …}}",
+		"sources: ORDERS":                              `sources is a map of names, and not "ORDERS": write`,
+		"sources: {shop: ORDERS}":                      "sources.shop is a group of settings and has no value of its own; it holds sources.shop.stream,",
+		"sources: {shop: {stream: [ORDERS]}}":          "sources.shop.stream: want one value, and not a list",
+		"streams: {age: [{WORKFLOW_COMMANDS: 168h}]}":  "streams.age is a map of names, and not a list: write age: {NAME: …}",
+		"streams: {age: {WORKFLOW_COMMANDS: 7 days}}":  `streams.age.WORKFLOW_COMMANDS: want a duration such as 90s, 30m or 168h, and not "7 days"`,
+		"hero: {runner: {interpreters: [python3]}}":    "hero.runner.interpreters is a map of names, and not a list: write interpreters: {NAME: […]}",
+		"hero: {runner: {interpreters: {sh: {a: b}}}}": "hero.runner.interpreters.sh is a list, and not a map: write […]",
+		"manifests: {a: b}":                            "manifests is a list, and not a map: write […]",
+		"manifests: [a, [b]]":                          "manifests[1]: want one value, and not a list",
+		"data: [a]":                                    "data: want one value, and not a list",
+		"outbox: {max: many}":                          `outbox.max: want a whole number, and not "many"`,
+		"effects: {handoff: maybe}":                    `effects.handoff: want true or false, and not "maybe"`,
+	} {
+		file := filepath.Join(t.TempDir(), "edda.yaml")
+		write(t, file, text+"\n")
+		code, _, said := shell(t, nil, "config", "view", "--config", file)
+		if code != exitUsage || !strings.Contains(said, file+": "+want) || strings.Count(said, "\n") != 1 {
+			t.Errorf("%s: %d %s", text, code, said)
+		}
+	}
+	if code, _, said := shell(t, []string{"EDDA_OUTBOX_MAX=many"}, "config", "view"); code != exitUsage || !strings.Contains(said, `configuration: outbox.max: want a whole number, and not "many"`) {
+		t.Errorf("%d %s", code, said)
+	}
+	good := filepath.Join(t.TempDir(), "edda.yaml")
+	write(t, good, "tenants: acme,shop\noutbox: {max: \"0x10\"}\nnats: {sync_interval: 0}\nstreams: {age: {WORKFLOW_COMMANDS: 168h}, cloudevents: facts}\neffects: {handoff: \"true\"}\nsources:\n")
+	if code, _, said := shell(t, nil, "config", "view", "--config", good); code != exitDone {
 		t.Errorf("%d %s", code, said)
 	}
 }

@@ -65,11 +65,14 @@ func loadFile(k *koanf.Koanf, file string) error {
 	if err := read.Load(rawbytes.Provider(text), yamlParser{}); err != nil {
 		return configf("%s: %w", file, err)
 	}
+	if err := misshapen(read.Raw()); err != nil {
+		return configf("%s: %w", file, err)
+	}
 	var problems []error
 	for _, key := range read.Keys() {
 		if !known(key) {
-			if inside := membersOf(key); len(inside) > 0 {
-				problems = append(problems, fmt.Errorf("%s: %s is a group of settings and has no value of its own; it holds %s", file, key, strings.Join(inside, ", ")))
+			if inside := membersOf(key); len(inside) > 0 { // it is empty
+				problems = append(problems, fmt.Errorf("%s: %w", file, valueOfAGroup(key, inside)))
 				continue
 			}
 			problems = append(problems, fmt.Errorf("%s: unknown key %s%s", file, key, hint(key, near(key))))
@@ -85,6 +88,15 @@ func loadFile(k *koanf.Koanf, file string) error {
 type yamlParser struct{}
 
 func (yamlParser) Unmarshal(text []byte) (map[string]any, error) {
+	var doc any
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, err
+	}
+	switch doc.(type) {
+	case nil, map[string]any, map[any]any:
+	default:
+		return nil, fmt.Errorf("a configuration is a map of settings, such as data: %s, and not %s", Defaults().Data, kindOf(doc))
+	}
 	out := map[string]any{}
 	return out, yaml.Unmarshal(text, &out)
 }
@@ -141,6 +153,9 @@ func loadFlags(k *koanf.Koanf, flags *pflag.FlagSet) error {
 
 func decodeConfig(k *koanf.Koanf) (Config, error) {
 	c := Defaults()
+	if err := misshapen(k.Raw()); err != nil {
+		return Config{}, configf("configuration: %w", err)
+	}
 	err := k.UnmarshalWithConf("", &c, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
 		Result: &c, TagName: "koanf", WeaklyTypedInput: true, ErrorUnused: true,
 		DecodeHook: mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), mapstructure.StringToSliceHookFunc(",")),
