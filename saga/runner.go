@@ -90,12 +90,19 @@ func (p *Program) runSteps(t *manifests.Test, differs func(*manifests.TestStep, 
 		return nil, err.Error()
 	}
 	w := &tester{p: p, set: set, now: testStart, cells: map[edda.Key]edda.Cell{}, fired: map[string]time.Time{}}
-	earlier := ""
+	earlier, advanced := "", false
+	failure := func(diff string) string {
+		if diff != "" && advanced {
+			diff = strings.TrimSuffix(diff, "\n") + "\n" + w.clock() + "\n"
+		}
+		return after(diff, earlier)
+	}
 	for i, step := range t.Steps {
 		w.errors, w.deaths = nil, nil
 		outs, err := w.step(step)
+		advanced = advanced || step.Input == "advance"
 		if err != nil {
-			return w.trace(), after(fmt.Sprintf("step %d (%s): %v", i+1, describeStep(step), err), earlier)
+			return w.trace(), failure(fmt.Sprintf("step %d (%s): %v", i+1, describeStep(step), err))
 		}
 		untaken := p.untaken(step, outs)
 		title := fmt.Sprintf("step %d (%s)", i+1, describeStep(step))
@@ -105,7 +112,7 @@ func (p *Program) runSteps(t *manifests.Test, differs func(*manifests.TestStep, 
 			if because := slices.Concat(untaken, w.errors); len(because) > 0 {
 				diff += "  because: " + strings.Join(because, "\n           ") + "\n"
 			}
-			return w.trace(), after(diff, earlier)
+			return w.trace(), failure(diff)
 		}
 		if !step.HasExpect {
 			if len(untaken) > 0 {
@@ -116,7 +123,7 @@ func (p *Program) runSteps(t *manifests.Test, differs func(*manifests.TestStep, 
 			}
 		}
 	}
-	return w.trace(), after(w.compareEnd(t.End), earlier)
+	return w.trace(), failure(w.compareEnd(t.End))
 }
 
 // after adds what went wrong in earlier steps to a failure.

@@ -63,3 +63,44 @@ tests:
 		t.Errorf("%v %v %v", ps, results, problems)
 	}
 }
+
+// TestAFailureAfterAnAdvanceShowsTheClock: why a timer did not fire is seen from what comes due when.
+func TestAFailureAfterAnAdvanceShowsTheClock(t *testing.T) {
+	const begin = `saga: a
+key: event.id
+deadline: 90d
+schedule: {nightly: {cron: "0 2 * * *"}}
+on:
+  schedule.nightly: {start: true, key: event.due, do: [{done: }]}
+  Started: {start: true, do: [{timer: pay_by, after: 30m}, {effect: ship}]}
+  Early: {key: event.id, missing: park}
+  timer.pay_by: {do: [{done: }]}
+tests:
+  - name: one
+    steps:
+      - {event: Started, data: {id: K}}
+`
+	const clock = "  the clock of the test is at "
+	for _, tt := range []struct{ name, steps, want string }{
+		{"too early", "- {advance: 29m, expect: [{fired: pay_by}]}", clock + "2026-01-01T00:29:00.000Z, 29m after its start\n" +
+			"    due in 1m, at 2026-01-01T00:30:00.000Z: timer pay_by\n" +
+			"    due in 1h31m, at 2026-01-01T02:00:00.000Z: schedule nightly\n" +
+			"    due in 23h31m, at 2026-01-02T00:00:00.000Z: step ship\n" +
+			"    due in 2159h31m, at 2026-04-01T00:00:00.000Z: the deadline\n"},
+		{"a later step", "- {advance: 29m}\n      - {ok: ship, expect: [{end: done}]}", "29m after its start\n    due in 1m, at"},
+		{"a later step that is none", "- {advance: 29m}\n      - {ok: shp}", "29m after its start\n    due in 1m, at"},
+		{"the end", "- {advance: 29m}\n    end: {status: done}", "29m after its start\n    due in 1m, at"},
+		{"another instance", "- {event: Early, data: {id: X}}\n      - {advance: 1m, expect: [{fired: x}]}", ": the parked Early of default/a/X expires\n"},
+		{"before any advance", "- {ok: ship, expect: [{end: done}]}", ""},
+		{"no failure", "- {advance: 29m, expect: []}", ""},
+	} {
+		f, ps := manifests.Parse("a.yaml", []byte(begin+"      "+tt.steps+"\n"))
+		if ps.Failed() {
+			t.Fatalf("%s: %v", tt.name, ps)
+		}
+		results, problems := RunTests(f.Sagas[0], Options{})
+		if len(results) != 1 || !strings.Contains(results[0].Diff, tt.want) || strings.Contains(results[0].Diff, clock) != (tt.want != "") {
+			t.Errorf("%s: %v %v\nwant %s", tt.name, results, problems, tt.want)
+		}
+	}
+}
