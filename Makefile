@@ -128,10 +128,11 @@ packages: $(BIN)/nfpm ## the .deb and .rpm of Linux, in bin/packages; ARCHS="amd
 	@mkdir -p $(OUT) $(BIN)/completions
 	@$(THRIFT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/edda-host ./cmd/edda
 	@for s in bash zsh fish; do $(BIN)/edda-host completion $$s > $(BIN)/completions/edda.$$s || exit 1; done
+	@$(THRIFT) $(GO) run ./cmd/edda-man --version '$(patsubst v%,%,$(VERSION))' --date "$$(git log -1 --format=%ct 2>/dev/null || date +%s)" $(BIN)/man
 	@for arch in $(ARCHS); do \
 		GOOS=linux GOARCH=$$arch $(THRIFT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/edda-linux-$$arch ./cmd/edda || exit 1; \
 		for kind in deb rpm; do \
-			ARCH=$$arch VERSION='$(patsubst v%,%,$(VERSION))' BINARY=$(BIN)/edda-linux-$$arch COMPLETIONS=$(BIN)/completions \
+			ARCH=$$arch VERSION='$(patsubst v%,%,$(VERSION))' BINARY=$(BIN)/edda-linux-$$arch COMPLETIONS=$(BIN)/completions MAN=$(BIN)/man \
 				$(BIN)/nfpm package --config deploy/package/nfpm.yaml --packager $$kind --target $(OUT) || exit 1; \
 		done; \
 	done

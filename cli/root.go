@@ -16,6 +16,13 @@ import (
 	"edda/server"
 )
 
+// Commands returns the commands of a version, to write about them. Main runs them.
+func Commands(version string) *cobra.Command {
+	root := (&terminal{version: version}).root()
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
 func (t *terminal) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "edda",

@@ -32,7 +32,7 @@ func build(t *testing.T, dir, kind, of string) string {
 			t.Fatal(err)
 		}
 	}
-	vars := map[string]string{"ARCH": "amd64", "VERSION": of, "BINARY": edda(), "COMPLETIONS": completions}
+	vars := map[string]string{"ARCH": "amd64", "VERSION": of, "BINARY": edda(), "COMPLETIONS": completions, "MAN": manPages(t)}
 	config, err := nfpm.ParseWithEnvMapping(strings.NewReader(read(t, "deploy/package/nfpm.yaml")), func(name string) string { return vars[name] })
 	if err != nil {
 		t.Fatal(err)
@@ -70,11 +70,23 @@ func build(t *testing.T, dir, kind, of string) string {
 	return path
 }
 
+// manPages writes the manual pages, as make packages does.
+func manPages(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("go", "run", "-C", root, "./cmd/edda-man", "--version", version, "--date", "1767225600", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir
+}
+
 // installed are the paths that a package must have.
 func installed() []string {
 	return []string{
 		"/usr/bin/edda", "/usr/lib/systemd/system/edda.service", "/usr/lib/sysusers.d/edda.conf", "/etc/edda/edda.yaml",
 		"/etc/edda/manifests", "/etc/edda/private", "/usr/share/doc/edda/copyright", "/usr/share/bash-completion/completions/edda",
+		"/usr/share/zsh/vendor-completions/_edda", "/usr/share/fish/vendor_completions.d/edda.fish",
+		"/usr/share/man/man1/edda.1.gz", "/usr/share/man/man1/edda-hero-flow-create.1.gz",
 	}
 }
 
@@ -114,6 +126,15 @@ func TestTheDebianPackageKeepsWhatIsTheOperators(t *testing.T) {
 	for _, p := range installed() {
 		if !there(p) {
 			t.Errorf("the package lacks %s", p)
+		}
+	}
+	if _, err := exec.LookPath("man"); err == nil {
+		for _, name := range []string{"edda", "edda-replay"} {
+			page := exec.Command("man", "--warnings", "--local-file", filepath.Join(other, "usr/share/man/man1", name+".1.gz"))
+			page.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "MANPAGER=cat", "MANWIDTH=80")
+			if out, err := page.CombinedOutput(); err != nil || !strings.Contains(string(out), name+" - ") || strings.Contains(string(out), "warning") {
+				t.Errorf("man %s: %v\n%s", name, err, out)
+			}
 		}
 	}
 	if out, err := exec.Command(filepath.Join(other, "usr/bin/edda"), "version").Output(); err != nil || !strings.Contains(string(out), version) {
@@ -201,10 +222,21 @@ type release struct {
 		Ldflags      []string
 		Goos, Goarch []string
 	}
-	Archives []struct{ Files []string }
+	Archives []struct{ Files []archived }
 	Checksum struct {
 		Extra []struct{ Glob string } `yaml:"extra_files"`
 	}
+}
+
+// archived is a pattern of files in an archive, with or without another folder there.
+type archived struct{ Src, Dst string }
+
+func (a *archived) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		return n.Decode(&a.Src)
+	}
+	type plain archived
+	return n.Decode((*plain)(a))
 }
 
 func TestAReleaseBuildsWhatTheMakefileBuilds(t *testing.T) {
@@ -229,9 +261,15 @@ func TestAReleaseBuildsWhatTheMakefileBuilds(t *testing.T) {
 	if !slices.ContainsFunc(r.Before.Hooks, func(h string) bool { return strings.HasPrefix(h, "make packages ") }) || !strings.Contains(makefile, "\npackages: ") {
 		t.Error("the release does not build the packages")
 	}
-	for _, pattern := range r.Archives[0].Files {
-		if found, err := filepath.Glob(filepath.Join(root, pattern)); err != nil || len(found) == 0 {
-			t.Errorf("%s is in the archive, and nothing is called so: %v", pattern, err)
+	for _, f := range r.Archives[0].Files {
+		if made, found := strings.CutPrefix(f.Src, "bin/"); found { // make packages writes it there
+			if dir := filepath.Dir(made); !strings.Contains(makefile, "$(BIN)/"+dir) || f.Dst != dir {
+				t.Errorf("the archive has %s in %s, and the Makefile does not write it", f.Src, f.Dst)
+			}
+			continue
+		}
+		if found, err := filepath.Glob(filepath.Join(root, f.Src)); err != nil || len(found) == 0 {
+			t.Errorf("%s is in the archive, and nothing is called so: %v", f.Src, err)
 		}
 	}
 }
