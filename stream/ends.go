@@ -31,6 +31,7 @@ func (r *reader) end(ctx context.Context) (engine.End, error) {
 		signal(r.recreate) // the reader then finds the loss, too, and returns it
 		return engine.End{}, fmt.Errorf("look at stream %s: it %s", r.name, loss.What)
 	}
+	r.noteBegin(info)
 	end := engine.End{Stream: r.name, Last: last(info)}
 	end.Need, err = r.need(ctx, end.Last.Seq)
 	if err != nil {

@@ -64,6 +64,7 @@ type reader struct {
 	buffer     *buffer
 	strays     *Strays
 	restored   bool            // the store is a backup that catches up with the streams
+	lenient    bool            // what the stream does not hold any more is skipped
 	wake       chan<- struct{} // the buffer has a new event
 	log        *zap.Logger
 	recreate   chan struct{} // capacity 1: recreate the consumer
@@ -78,6 +79,7 @@ type reader struct {
 	at       time.Time       // store time of that message
 	buffered uint64          // last sequence that went into the buffer
 	emptyTo  uint64          // no message between read and this one matches the filters
+	begins   uint64          // the stream's first message, when it was last looked at
 	reported edda.Checkpoint // the last message of the stream that Ends has returned
 	atStart  backlog
 	failure  error     // why the stream is not read; nil while it is
@@ -242,14 +244,15 @@ func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
 	return cons, nil
 }
 
-// verifyStream checks that the stream still has the last message that was read. It ignores messages
-// that expired unread, because most of them are no inputs.
+// verifyStream checks that the stream still has the last message that was read. Messages that expired
+// unread are noticed at the next message: see skipped.
 func (r *reader) verifyStream(ctx context.Context) error {
 	was := r.checkpoint()
 	s, err := r.js.Stream(ctx, r.name)
 	if err != nil {
 		return fmt.Errorf("look at stream %s: %w", r.name, err)
 	}
+	r.noteBegin(s.CachedInfo())
 	loss := truncated(s.CachedInfo(), was)
 	if loss == nil {
 		if loss, err = sameMessage(ctx, s, s.CachedInfo(), was); err != nil {
@@ -335,6 +338,9 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 	if seq <= r.position() {
 		return nil
 	}
+	if err := r.skipped(seq); err != nil {
+		return err
+	}
 	msg := wire.Message{
 		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
 		Stream: r.name, Seq: seq, Time: md.Timestamp,
@@ -344,6 +350,27 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 		return nil
 	}
 	return r.enqueue(ctx, r.codec.Event(msg))
+}
+
+// skipped returns the loss of messages that the stream removed before they were read, as the start
+// would report it. seq is the message after them. Only a reader of all messages knows that they were
+// inputs. What expires before its first message was never promised.
+func (r *reader) skipped(seq uint64) error {
+	r.mu.Lock()
+	read, begins := max(r.read, r.emptyTo), r.begins
+	behind := begins > read+1 && seq >= begins && r.read > r.from
+	r.mu.Unlock()
+	if !behind || r.lenient || len(r.filters()) > 0 {
+		return nil
+	}
+	return lossError([]Loss{{Checkpoint: r.checkpoint(), What: fmt.Sprintf("begins at %d, but only messages up to %d were read: those between are gone", begins, read)}})
+}
+
+// noteBegin records the stream's first message.
+func (r *reader) noteBegin(info *jetstream.StreamInfo) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begins = info.State.FirstSeq
 }
 
 // enqueue puts an event of a served tenant into the buffer.
