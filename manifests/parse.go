@@ -39,12 +39,9 @@ func Parse(name string, source []byte) (*File, Problems) {
 // parse is Parse without the check for duplicate definitions.
 func parse(name string, source []byte) (*File, Problems) {
 	f := &File{Name: name, Source: source}
-	if p := refused(f); p != nil {
+	chunks, p := f.chunks()
+	if p != nil {
 		return f, Problems{*p}
-	}
-	chunks := documents(source)
-	if len(chunks) > maxDocuments {
-		return f, Problems{{File: f, Pos: Pos{1, 1}, Message: fmt.Sprintf("the file holds %d documents, more than %d: split it", len(chunks), maxDocuments)}}
 	}
 	var ps Problems
 	for _, c := range chunks {
@@ -58,7 +55,19 @@ func parse(name string, source []byte) (*File, Problems) {
 	return f, limited(f, ps)
 }
 
-// refused says why a source is not read at all.
+// chunks splits the source into its documents. The problem says why it is not read at all.
+func (f *File) chunks() ([]chunk, *Problem) {
+	if p := refused(f); p != nil {
+		return nil, p
+	}
+	chunks := documents(f.Source)
+	if len(chunks) > maxDocuments {
+		return nil, &Problem{File: f, Pos: Pos{1, 1}, Message: fmt.Sprintf("the file holds %d documents, more than %d: split it", len(chunks), maxDocuments)}
+	}
+	return chunks, nil
+}
+
+// refused returns the problem of a source that is too large or not UTF-8.
 func refused(f *File) *Problem {
 	if len(f.Source) > maxSource {
 		return &Problem{File: f, Pos: Pos{1, 1}, Message: fmt.Sprintf("the file has %d bytes, more than %d: split it", len(f.Source), maxSource)}
@@ -270,8 +279,7 @@ func (r *reader) bounded(root *yaml.Node) bool {
 
 // documentKind is saga or effect; empty after a reported problem.
 func (r *reader) documentKind(root *yaml.Node) string {
-	if root.Kind != yaml.MappingNode {
-		r.errorf(root, "a document is a map that begins with saga: or effect:, not %s", describe(root))
+	if !r.isMap(root) {
 		return ""
 	}
 	for i := 0; i < len(root.Content); i += 2 {
@@ -281,6 +289,14 @@ func (r *reader) documentKind(root *yaml.Node) string {
 	}
 	r.errorf(root, "the document says neither saga: nor effect:, so it is neither: begin it with %s", r.beginning(root))
 	return ""
+}
+
+// isMap reports a document that is no map.
+func (r *reader) isMap(root *yaml.Node) bool {
+	if root.Kind != yaml.MappingNode {
+		r.errorf(root, "a document is a map that begins with saga: or effect:, not %s", describe(root))
+	}
+	return root.Kind == yaml.MappingNode
 }
 
 // beginning is the first line that a document lacks, by the keys that it has.

@@ -16,7 +16,7 @@ func testOnly() []string { return []string{"internal/testkit", "hero/redisdb/red
 
 // pure lists the packages that compute values without side effects.
 func pure() []string {
-	return []string{"expression", "saga", "hero/flow", "stream/wire", "internal/calendar", "internal/jsonvalue"}
+	return []string{"expression", "saga", "hero/flow", "stream/wire", "internal/calendar", "internal/jsonvalue", "internal/yamllayout"}
 }
 
 // impure lists the packages that a pure package may not import, by prefix. It may import net/url,
