@@ -34,16 +34,20 @@ type lintProblem struct {
 func (t *terminal) printLint(problems manifests.Problems, output string) error {
 	switch output {
 	case lintJSON:
-		list := []lintProblem{}
-		for _, p := range problems {
-			list = append(list, lintProblem{fileOf(p), p.Pos.Line, p.Pos.Column, severity(p), p.RuleID(), p.Message})
-		}
-		return t.json(list)
+		return t.json(lintProblems(problems))
 	case lintSARIF:
 		return t.sarif(problems)
 	}
 	problems.Print(t.out, t.color(t.out))
 	return nil
+}
+
+func lintProblems(problems manifests.Problems) []lintProblem {
+	list := []lintProblem{}
+	for _, p := range problems {
+		list = append(list, lintProblem{fileOf(p), p.Pos.Line, p.Pos.Column, severity(p), p.RuleID(), p.Message})
+	}
+	return list
 }
 
 func fileOf(p manifests.Problem) string {
