@@ -41,8 +41,7 @@ Of a folder it takes the files that hold a saga or an effect. Without a path it 
 the manifests that edda dev takes. With - it formats standard input to standard output,
 as editors want it.
 
-A version that runs is bound to its text, layout included: edda run refuses another one
-under the same version. So format a saga before its first start, or with its next version.`,
+A version that ran may be formatted: it is bound to its YAML, and not to its layout.`,
 		Example: `  edda fmt
   edda fmt --check manifests    # in CI
   edda fmt -d manifests/order.yaml`,

@@ -29,10 +29,25 @@ func Format(name string, source []byte) ([]byte, Problems) {
 	return text, nil
 }
 
+// SameButLayout reports whether two sources have the same YAML, whatever their blanks, line ends and
+// comments. A source with errors has none.
+func SameButLayout(a, b []byte) bool {
+	before, ps := (&File{Source: a}).nodes()
+	now, more := (&File{Source: b}).nodes()
+	_, same := compare(before, now)
+	return len(ps)+len(more) == 0 && same
+}
+
 // sameAs reports whether a formatted text has the lines and nodes of the file, and where it differs.
 func (f *File) sameAs(text []byte, nodes []positioned) (Pos, bool) {
 	now, _ := (&File{Name: f.Name, Source: text}).nodes()
-	for i, b := range nodes {
+	pos, same := compare(nodes, now)
+	return pos, same && slices.Equal(solidLines(f.Source), solidLines(text))
+}
+
+// compare reports whether two files have the same nodes, and where the first one differs.
+func compare(before, now []positioned) (Pos, bool) {
+	for i, b := range before {
 		if i == len(now) {
 			return Pos{b.root.Line + b.before, b.root.Column}, false
 		}
@@ -40,7 +55,7 @@ func (f *File) sameAs(text []byte, nodes []positioned) (Pos, bool) {
 			return Pos{n.Line + b.before, n.Column}, false
 		}
 	}
-	return Pos{1, 1}, len(nodes) == len(now) && slices.Equal(solidLines(f.Source), solidLines(text))
+	return Pos{1, 1}, len(before) == len(now)
 }
 
 // positioned is the root of a document, and the number of lines before its text.

@@ -45,7 +45,7 @@ func (p *process) prepare(ctx context.Context, l loaded) (*saga.Set, manifests.P
 	if err != nil || problems.Failed() {
 		return nil, problems, err
 	}
-	return set, nil, p.texts.Keep(ctx, l.programs)
+	return set, nil, p.texts.Keep(ctx, set.Programs())
 }
 
 // use installs a set as the running one. The caller holds reloading.

@@ -1,12 +1,13 @@
 // Package versions keeps the texts of sagas in a store. An instance runs to its end on the text
 // with which it started, so a text stays until no unfinished instance needs it. A version has
-// one text, except in edda dev.
+// one text, except in edda dev. A text that differs in its layout and comments only is the same one.
 package versions
 
 import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -42,10 +43,14 @@ func New(db *store.DB, rewrite bool, log *zap.Logger) *Texts {
 
 // Compose builds the set of the loaded sagas and the stored versions that are in use. Until
 // the set is installed, instances start on running, which may be nil. Problems are versions
-// whose text has changed; then there is no set.
+// whose text has changed; then there is no set. Where only layout or comments have changed, the
+// set has the stored text.
 func (k *Texts) Compose(running *saga.Set, programs []*saga.Program) (*saga.Set, manifests.Problems, error) {
 	kept, err := k.kept()
 	if err != nil {
+		return nil, nil, err
+	}
+	if programs, err = asKept(programs, kept); err != nil {
 		return nil, nil, err
 	}
 	if problems := k.changed(programs, kept); problems.Failed() {
@@ -71,6 +76,26 @@ func (k *Texts) kept() ([]edda.Manifest, error) {
 		return nil, fmt.Errorf("read the kept manifests: %w", err)
 	}
 	return kept, nil
+}
+
+// asKept replaces each program by its stored text where the two differ in layout and
+// comments only, so that edda fmt makes no other text of a version.
+func asKept(programs []*saga.Program, kept []edda.Manifest) ([]*saga.Program, error) {
+	out := slices.Clone(programs)
+	for i, program := range programs {
+		for _, old := range kept {
+			if old.Saga != program.Saga() || old.Version != program.Version() || old.Hash == program.Hash() ||
+				!manifests.SameButLayout(program.Manifest().Source, []byte(old.Text)) {
+				continue
+			}
+			same, err := Recompile(old)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = same
+		}
+	}
+	return out, nil
 }
 
 // changed reports versions whose text differs from the stored text.

@@ -65,6 +65,36 @@ func TestAStartReadsInstancesOnlyWhereAVersionHadSeveralTexts(t *testing.T) {
 	}
 }
 
+// TestALayoutMakesNoOtherTextOfAVersion: a manifest with other blanks and comments runs under its
+// version, as the stored text, and any other change is refused.
+func TestALayoutMakesNoOtherTextOfAVersion(t *testing.T) {
+	db, _ := testkit.OpenStore(t, t.TempDir(), store.Options{})
+	k := New(db, false, zap.NewNop())
+	stored := testkit.Set(t, "saga: order\nversion: 1\nkey:   event.id\non:\n    Placed: {start: true}   # begins\n").Programs()
+	if err := k.Keep(t.Context(), stored); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		text string
+		same bool
+	}{
+		"layout":  {"saga: order\nversion: 1\nkey: event.id\n\non:\n  Placed: {start: true} # begins\n", true},
+		"comment": {"saga: order\nversion: 1\nkey: event.id\non:\n  Placed: {start: true} # ends\n", true},
+		"key":     {"saga: order\nversion: 1\nkey: event.no\non:\n  Placed: {start: true} # begins\n", false},
+	} {
+		set, problems, err := k.Compose(nil, testkit.Set(t, c.text).Programs())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if problems.Failed() == c.same {
+			t.Errorf("%s: %v", name, problems)
+		}
+		if c.same && set.Newest("order").Hash() != stored[0].Hash() {
+			t.Errorf("%s: the set has another text than the store", name)
+		}
+	}
+}
+
 // TestAStoredTextCompilesThoughLintHasLearntMore: a start must not fail for a check that the build
 // which stored the text did not have.
 func TestAStoredTextCompilesThoughLintHasLearntMore(t *testing.T) {
