@@ -2,6 +2,8 @@ package edda
 
 import (
 	"encoding/json"
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -65,6 +67,9 @@ type Event struct {
 	Timestamp time.Time `json:"timestamp,omitzero"`
 	Stream    string    `json:"stream,omitempty"`
 	Seq       uint64    `json:"seq,omitempty"`
+	// Member is the place of the event in a batch of CloudEvents, from 1. It is zero for an
+	// event that has its message to itself.
+	Member int `json:"member,omitempty"`
 	// Payload is a JSON value; empty means null.
 	Payload     json.RawMessage `json:"payload,omitempty"`
 	Correlation string          `json:"correlation,omitempty"`
@@ -101,6 +106,26 @@ type Event struct {
 	Error     string `json:"error,omitempty"`
 	// Subject is where a malformed message was published.
 	Subject string `json:"subject,omitempty"`
+	// More is set by the source while further members of the same message follow. The
+	// position moves to the message with the last of them.
+	More bool `json:"-"`
+}
+
+// Place names the event's message in its stream, for people.
+func (e *Event) Place() string {
+	if e.Member > 0 {
+		return fmt.Sprintf("member %d of message %d of stream %s", e.Member, e.Seq, e.Stream)
+	}
+	return fmt.Sprintf("message %d of stream %s", e.Seq, e.Stream)
+}
+
+// Number is the event's sequence in its stream, and behind a colon its place in a batch.
+func (e *Event) Number() string {
+	n := strconv.FormatUint(e.Seq, 10)
+	if e.Member > 0 {
+		n += ":" + strconv.Itoa(e.Member)
+	}
+	return n
 }
 
 // StoredAt is when JetStream stored the message.

@@ -19,6 +19,33 @@ type Checkpoint struct {
 	Seq     uint64    `json:"seq"`
 	Time    time.Time `json:"time"`    // when the message at Seq was stored
 	Created time.Time `json:"created"` // when the stream was created
+	// Partly is set while a batch of CloudEvents behind Seq is handled in part.
+	Partly *Partly `json:"partly,omitempty"`
+}
+
+// Partly is a message with a batch of CloudEvents of which the first Members are durably
+// handled. Time is when the message was stored: another message may take its sequence, where
+// the server lost the end of the stream.
+type Partly struct {
+	Seq     uint64    `json:"seq"`
+	Time    time.Time `json:"time"`
+	Members int       `json:"members"`
+}
+
+// Covers reports whether the event is handled.
+func (c Checkpoint) Covers(ev *Event) bool {
+	if p := c.Partly; p != nil && ev.Seq == p.Seq && ev.Member > 0 && ev.Member <= p.Members && ev.StoredAt().Equal(p.Time) {
+		return true
+	}
+	return ev.Seq <= c.Seq
+}
+
+// Last is the sequence of the last message that is handled, at least in part.
+func (c Checkpoint) Last() uint64 {
+	if c.Partly != nil {
+		return c.Partly.Seq
+	}
+	return c.Seq
 }
 
 // ScheduleState is how far one schedule of one saga has come for one tenant.

@@ -95,7 +95,7 @@ func Cite(ev edda.Event) string {
 	if ev.Stream == "" {
 		return out
 	}
-	return out + fmt.Sprintf(" (%s#%d)", ev.Stream, ev.Seq)
+	return out + fmt.Sprintf(" (%s#%s)", ev.Stream, ev.Number())
 }
 
 // outcomeText is the outcome of the act for the first key that took it.

@@ -43,7 +43,7 @@ func (p SagaTenant) compare(other SagaTenant) int {
 type laggard struct {
 	SagaTenant
 	start    map[string]uint64          // where this process found it, by stream
-	read     map[string]uint64          // all its events up to here are applied or in the queue
+	read     map[string]readTo          // all its events up to here are applied or in the queue
 	applied  map[string]edda.Checkpoint // evaluated
 	durable  map[string]edda.Checkpoint // committed; nil before its first commit
 	withheld map[string]uint64          // last event that the main line withheld
@@ -64,7 +64,7 @@ type laggard struct {
 
 func newLaggard(p SagaTenant) *laggard {
 	return &laggard{
-		SagaTenant: p, start: map[string]uint64{}, read: map[string]uint64{},
+		SagaTenant: p, start: map[string]uint64{}, read: map[string]readTo{},
 		applied: map[string]edda.Checkpoint{}, withheld: map[string]uint64{},
 	}
 }
@@ -76,7 +76,12 @@ func (l *laggard) startAt(c edda.Checkpoint) {
 
 // reached is the sequence up to which all its events of a stream are applied or queued.
 func (l *laggard) reached(stream string) uint64 {
-	return max(l.applied[stream].Seq, l.read[stream])
+	return max(l.applied[stream].Seq, l.read[stream].seq)
+}
+
+// has tells whether an event is applied or was queued.
+func (l *laggard) has(ev *edda.Event) bool {
+	return l.applied[ev.Stream].Covers(ev) || l.read[ev.Stream].has(ev)
 }
 
 // positions returns the applied positions in the order of their streams.
@@ -211,8 +216,7 @@ func (v *loop) catchUpReady() bool {
 
 // passed tells whether the main line has passed a catch-up event.
 func (v *loop) passed(it *item) bool {
-	at := it.position()
-	return at.Seq <= v.positions.applied[at.Stream].Seq
+	return v.positions.applied[it.event.Stream].Covers(&it.event)
 }
 
 // canRejoin lists the laggards that rejoin with the next batch, which applies the rest of
@@ -373,7 +377,7 @@ func (v *loop) resetLaggards() {
 	for _, l := range v.catchUp.laggards {
 		if l.rejoining { // what it had read beyond the main line is read again
 			l.dismiss()
-			l.read = map[string]uint64{}
+			l.read = map[string]readTo{}
 		}
 		from := l.durable
 		if all := v.catchUp.laggards[SagaTenant{AllTenants, l.Saga}]; from == nil && all != nil {
@@ -408,7 +412,7 @@ func (v *loop) addLaggards(rows []store.SagaPosition) {
 		l.startAt(p.Checkpoint)
 		l.durable[p.Stream] = p.Checkpoint
 		if slices.Contains(read, p.Stream) {
-			l.withheld[p.Stream] = v.positions.applied[p.Stream].Seq
+			l.withheld[p.Stream] = v.positions.applied[p.Stream].Last()
 		}
 	}
 	for _, l := range v.catchUp.laggards {

@@ -98,6 +98,7 @@ type archiveReader struct {
 	losses []string
 	next   map[string]uint64
 	upto   map[string]uint64 // backlog when it was opened
+	at     int               // of stored
 }
 
 func (s *archiveReader) Start() []edda.Checkpoint { return s.start }
@@ -120,7 +121,11 @@ func (s *archiveReader) Fetch(ctx context.Context, most int, wait time.Duration)
 func (s *archiveReader) read(most int) (got Fetched) {
 	s.streams.mu.Lock()
 	defer s.streams.mu.Unlock()
-	for _, ev := range s.stored {
+	if s.sip > 0 {
+		most = min(most, s.sip)
+	}
+	for ; s.at < len(s.stored); s.at++ {
+		ev := s.stored[s.at]
 		if ev.Seq < s.next[ev.Stream] || ev.Kind != edda.KindEvent {
 			continue
 		}
@@ -129,7 +134,6 @@ func (s *archiveReader) read(most int) (got Fetched) {
 			break
 		}
 		got.Events, got.Past = append(got.Events, ev), past
-		s.next[ev.Stream] = ev.Seq + 1
 	}
 	return got
 }

@@ -22,7 +22,7 @@ func TestCatchUpEqualsReadingFromTheBeginning(t *testing.T) {
 	}
 	rapid.Check(t, func(r *rapid.T) {
 		plan := rapid.SliceOfN(rapid.SampledFrom([]string{
-			"A", "A", "A", "B", "B", "told", "pass", "pass", "begin", "restart", "fail", "hold", "free", "slow", "fast", "refuse", "allow", "both", "crowd old", "crowd late", "crowd both", "crowd none",
+			"A", "A", "A", "B", "B", "told", "pass", "pass", "later", "begin", "begin", "restart", "restart", "fail", "hold", "free", "slow", "fast", "refuse", "allow", "both", "batch", "batch", "batch", "sip", "gulp", "crowd old", "crowd late", "crowd both", "crowd none",
 		}), 10, 80).Draw(r, "plan")
 		runPlan(t, r, plan)
 	})
@@ -50,8 +50,20 @@ func runPlan(t *testing.T, r *rapid.T, plan []string) {
 				for n := range 60 {
 					w.streams.publish([]string{"A", "B"}[n%2], event(fmt.Sprint(id, "-", n), "add", k))
 				}
+			case "batch":
+				var members []edda.Event
+				for n := range i%9 + 1 {
+					members = append(members, event(fmt.Sprint(id, "-", n), "add", fmt.Sprint("K", n%3)))
+				}
+				w.streams.publishBatch([]string{"A", "B"}[i%2], members...)
+			case "sip":
+				w.streams.change(func() { w.streams.sip = i%3 + 1 })
+			case "gulp":
+				w.streams.change(func() { w.streams.sip = 0 })
 			case "pass":
 				time.Sleep(time.Duration(i%7) * 3 * time.Millisecond)
+			case "later":
+				time.Sleep(time.Duration(i%7) * tickEvery)
 			case "begin":
 				if !begun {
 					begun, w.sagas = true, sagaList{"old", "late"}
@@ -92,6 +104,7 @@ func runPlan(t *testing.T, r *rapid.T, plan []string) {
 		}
 		l.refuse(nil)
 		room.set()
+		w.streams.change(func() { w.streams.sip = 0 })
 		w.streams.Hold(false)
 		w.gate.set(false, nil)
 		w.gate.slow(0)

@@ -185,8 +185,8 @@ func (v *loop) assignReaders() {
 		a.laggard, a.begun = l, time.Now()
 		for _, p := range l.positions() {
 			at := p.Checkpoint
-			if read := l.read[at.Stream]; read > at.Seq { // the events up to there are in the queue
-				at.Seq, at.Time = read, time.Time{}
+			if read := l.read[at.Stream].seq; read > at.Seq { // the events up to there are in the queue
+				at.Seq, at.Time, at.Partly = read, time.Time{}, nil
 			}
 			a.from = append(a.from, at)
 		}
@@ -242,10 +242,10 @@ func (v *loop) readEvents(a *assignment, got Fetched, done report) {
 	}
 	for i := range got.Events {
 		ev := &got.Events[i]
-		if ev.Seq <= l.reached(ev.Stream) {
+		if l.has(ev) {
 			continue
 		}
-		l.read[ev.Stream] = ev.Seq
+		l.read[ev.Stream] = readUpTo(ev)
 		if ev.Kind == edda.KindEvent && ev.Malformed == "" {
 			it := arrival(*ev, got)
 			it.past, it.lag = true, l
@@ -319,7 +319,7 @@ func (v *loop) sliceOver(a *assignment) bool {
 
 // skipTo moves the laggard to a position up to which it has no events but those in its queue.
 func (l *laggard) skipTo(at edda.Checkpoint) {
-	l.read[at.Stream] = at.Seq
+	l.read[at.Stream] = readTo{seq: at.Seq}
 	for _, it := range l.queue {
 		if it.position().Stream == at.Stream {
 			return
@@ -371,10 +371,10 @@ func (v *loop) rejudge() {
 		l.problem, l.retryAt = nil, time.Time{}
 		// The queue may hold events of other tenants now, and the main line may have passed
 		// events that are now meant for the laggard.
-		l.queue, l.read = nil, map[string]uint64{}
+		l.queue, l.read = nil, map[string]readTo{}
 		for stream := range l.applied {
 			if slices.Contains(v.opts.CatchUp.Streams, stream) {
-				l.withheld[stream] = max(l.withheld[stream], v.positions.applied[stream].Seq)
+				l.withheld[stream] = max(l.withheld[stream], v.positions.applied[stream].Last())
 			}
 		}
 	}

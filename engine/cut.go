@@ -208,6 +208,7 @@ func inOrder(u unit, times map[edda.Key]time.Time) unit {
 // cutter builds the change sets of a batch.
 type cutter struct {
 	created map[string]time.Time
+	applied map[string]edda.Checkpoint // positions of the main line before the batch
 	n       uint64
 	size    int // of the open set
 	done    []*set
@@ -229,6 +230,9 @@ func (c *cutter) close(units []unit) {
 		u.addPlain(&s.change)
 		if at := u.it.position(); u.it.due == nil && at.Stream != "" {
 			at.Created = c.created[at.Stream]
+			if u.it.event.More {
+				at = c.partly(s, u.it, at)
+			}
 			if l := u.it.lag; l != nil {
 				s.moveLaggard(l.SagaTenant, at)
 			} else {
@@ -237,6 +241,50 @@ func (c *cutter) close(units []unit) {
 		}
 	}
 	c.done, c.size = append(c.done, s), 0
+}
+
+// partly is the position within a message whose last member is yet to be applied: the position
+// before it, and the members.
+func (c *cutter) partly(s *set, it *item, at edda.Checkpoint) edda.Checkpoint {
+	from, known := c.before(s, it.lag, at.Stream)
+	if !known {
+		from = edda.Checkpoint{Stream: at.Stream, Seq: at.Seq - 1}
+	}
+	from.Created, from.Partly = at.Created, &edda.Partly{Seq: at.Seq, Time: at.Time, Members: it.event.Member}
+	return from
+}
+
+// before is the position so far: that of the open set, of those before it, or before the batch.
+func (c *cutter) before(open *set, l *laggard, stream string) (at edda.Checkpoint, known bool) {
+	for _, s := range slices.Backward(append(slices.Clip(c.done), open)) {
+		if at, known := s.position(l, stream); known {
+			return at, true
+		}
+	}
+	if l != nil {
+		at, known = l.applied[stream]
+	} else {
+		at, known = c.applied[stream]
+	}
+	return at, known
+}
+
+// position is where the set moves a stream, for the main line or for a laggard.
+func (s *set) position(l *laggard, stream string) (at edda.Checkpoint, moved bool) {
+	if l == nil {
+		i := slices.IndexFunc(s.change.Checkpoints, func(c edda.Checkpoint) bool { return c.Stream == stream })
+		if i < 0 {
+			return at, false
+		}
+		return s.change.Checkpoints[i], true
+	}
+	i := slices.IndexFunc(s.change.Positions, func(p store.SagaPosition) bool {
+		return p.Tenant == l.Tenant && p.Saga == l.Saga && p.Stream == stream
+	})
+	if i < 0 {
+		return at, false
+	}
+	return s.change.Positions[i].Checkpoint, true
 }
 
 // onlyMoves tells whether the set only moves positions, past echoes and ignored events. If it

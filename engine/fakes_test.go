@@ -179,6 +179,7 @@ type streams struct {
 	gone    bool         // Ends needs nothing
 	mute    bool         // Ends fails
 	down    error
+	sip     int  // Take and Fetch give at most so many, and Take signals no more; 0: all
 	fetched int
 	takes   int
 	polls   int
@@ -210,18 +211,31 @@ func (s *streams) change(do func()) {
 
 // publish stores an event and returns its sequence.
 func (s *streams) publish(stream string, ev edda.Event) (seq uint64) {
-	s.change(func() {
-		at := s.last[stream]
-		at.Seq, at.Time = at.Seq+1, time.Now().UTC()
-		s.last[stream] = at
-		seq = at.Seq
+	s.change(func() { seq = s.append(stream, ev) })
+	return seq
+}
+
+// publishBatch stores events as the members of one message.
+func (s *streams) publishBatch(stream string, events ...edda.Event) (seq uint64) {
+	for i := range events {
+		events[i].Member, events[i].More = i+1, i < len(events)-1
+	}
+	s.change(func() { seq = s.append(stream, events...) })
+	return seq
+}
+
+func (s *streams) append(stream string, events ...edda.Event) uint64 {
+	at := s.last[stream]
+	at.Seq, at.Time = at.Seq+1, time.Now().UTC()
+	s.last[stream] = at
+	for _, ev := range events {
 		ev.Stream, ev.Seq, ev.Time = stream, at.Seq, at.Time
 		if ev.Kind == "" {
 			ev.Kind = edda.KindEvent
 		}
 		s.waiting, s.stored = append(s.waiting, ev), append(s.stored, ev)
-	})
-	return seq
+	}
+	return at.Seq
 }
 
 func (s *streams) Ready() <-chan struct{} { return s.wake }
@@ -230,8 +244,11 @@ func (s *streams) Take(most int) Fetched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.takes++
+	if s.sip > 0 {
+		most = min(most, s.sip)
+	}
 	got := s.take(most)
-	if len(got) > 0 {
+	if len(got) > 0 && s.sip == 0 {
 		s.signal()
 	}
 	return Fetched{Events: got, Past: s.past}

@@ -157,7 +157,7 @@ func (v *loop) step() {
 	}
 	// gofail: var engineEvaluated struct{}
 	v.metrics.batch.Observe(float64(len(items)))
-	c := cutter{created: v.positions.created, n: v.inFlight.lastSet}
+	c := cutter{created: v.positions.created, applied: v.positions.applied, n: v.inFlight.lastSet}
 	sets := c.cut(items)
 	sets[len(sets)-1].encoders = b.usedEncoders()
 	v.queue.pace(len(items), sets)
@@ -181,7 +181,7 @@ func (v *loop) drain(done report) {
 	v.queue.dues = nil
 	for _, l := range v.catchUp.laggards { // the next start reads their queues again
 		l.dismiss()
-		l.queue, l.read = nil, map[string]uint64{}
+		l.queue, l.read = nil, map[string]readTo{}
 	}
 }
 

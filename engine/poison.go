@@ -105,7 +105,7 @@ func spoiledTarget(it *item) []saga.Target {
 		ID: deadID(k, ev), Reason: edda.DeadPoison, Key: k, Time: ev.Time,
 		Event: edda.Event{
 			Kind: ev.Kind, ID: clip(ev.ID, maxName), Tenant: ev.Tenant, Type: clip(ev.Type, maxName),
-			Time: ev.Time, Stream: ev.Stream, Seq: ev.Seq,
+			Time: ev.Time, Stream: ev.Stream, Seq: ev.Seq, Member: ev.Member,
 		},
 		Error: clip(it.spoiled.Error(), maxStack),
 		Raw:   ev.Payload[:min(len(ev.Payload), maxRaw)],

@@ -14,7 +14,7 @@ const tidyEvery = 10 * time.Second
 // positions are those of the main line in the streams, by stream. The durable one is never
 // ahead of the applied one.
 type positions struct {
-	read       map[string]uint64          // last sequence taken from the source
+	read       map[string]readTo          // how far it is taken from the source
 	applied    map[string]edda.Checkpoint // evaluated
 	durable    map[string]edda.Checkpoint // committed
 	created    map[string]time.Time       // when a stream was created; empty until the end poller has reported
@@ -25,22 +25,23 @@ type positions struct {
 
 func newPositions(durable []edda.Checkpoint) positions {
 	p := positions{
-		read: map[string]uint64{}, applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
+		read: map[string]readTo{}, applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
 		created: map[string]time.Time{},
 	}
 	for _, at := range durable {
-		p.applied[at.Stream], p.durable[at.Stream], p.read[at.Stream] = at, at, at.Seq
+		p.applied[at.Stream], p.durable[at.Stream], p.read[at.Stream] = at, at, readFrom(at)
 	}
 	return p
 }
 
 // skips returns the position to which a stream moves without an event: its last message,
-// when everything meant for the sagas is applied.
+// when everything meant for the sagas is applied. The end may be older than a batch that is
+// applied in part.
 func (p *positions) skips(end End) (to edda.Checkpoint, known, ok bool) {
 	at, known := p.applied[end.Stream]
 	to = end.Last
 	to.Stream = end.Stream
-	return to, known, at.Seq >= end.Need && (to.Seq > at.Seq || !known)
+	return to, known, at.Partly == nil && at.Seq >= end.Need && (to.Seq > at.Seq || !known)
 }
 
 // tidy moves positions past messages that are not meant for the sagas. It writes the first

@@ -35,11 +35,11 @@ func (v *loop) take() {
 	for i := range got.Events {
 		ev := &got.Events[i]
 		if ev.Stream != "" { // a result without a stream has no sequence
-			if ev.Seq <= v.positions.read[ev.Stream] {
+			if v.positions.read[ev.Stream].has(ev) {
 				v.metrics.fate("", edda.FateDuplicate)
 				continue
 			}
-			v.positions.read[ev.Stream] = ev.Seq
+			v.positions.read[ev.Stream] = readUpTo(ev)
 		}
 		v.enqueue(arrival(*ev, got))
 		v.queue.bytes += len(ev.Payload)

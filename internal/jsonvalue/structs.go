@@ -15,6 +15,8 @@ func (c *Coder) visit(v any) {
 		event(c, v)
 	case *edda.Checkpoint:
 		checkpoint(c, v)
+	case *edda.Partly:
+		partly(c, v)
 	case *edda.Mark:
 		mark(c, v)
 	case *edda.Work:
@@ -62,7 +64,7 @@ func (c *Coder) visit(v any) {
 func known(v any) bool {
 	switch v.(type) {
 	case *map[string]json.RawMessage,
-		*edda.Key, *edda.Event, *edda.Checkpoint, *edda.Mark, *edda.Work, *edda.Claim, *edda.Output, *edda.Entry, *edda.Instance, *edda.Cell, *edda.Part, Object,
+		*edda.Key, *edda.Event, *edda.Checkpoint, *edda.Partly, *edda.Mark, *edda.Work, *edda.Claim, *edda.Output, *edda.Entry, *edda.Instance, *edda.Cell, *edda.Part, Object,
 		*edda.Step, *edda.EachRound, *edda.Frame, *edda.Undo, *edda.Timer, *edda.Thread, *edda.SeqPosition, *edda.Scope, *edda.Incident:
 		return true
 	}
@@ -90,6 +92,7 @@ func event(c *Coder, v *edda.Event) {
 	c.TimeIf("timestamp", &v.Timestamp)
 	c.TextIf("stream", &v.Stream)
 	c.UintIf("seq", &v.Seq)
+	c.IntIf("member", &v.Member)
 	c.JSONIf("payload", &v.Payload)
 	c.TextIf("correlation", &v.Correlation)
 	c.TextIf("causation", &v.Causation)
@@ -122,6 +125,13 @@ func checkpoint(c *Coder, v *edda.Checkpoint) {
 	c.Uint("seq", &v.Seq)
 	c.Time("time", &v.Time)
 	c.Time("created", &v.Created)
+	PointerIf(c, "partly", &v.Partly)
+}
+
+func partly(c *Coder, v *edda.Partly) {
+	c.Uint("seq", &v.Seq)
+	c.Time("time", &v.Time)
+	c.Int("members", &v.Members)
 }
 
 func work(c *Coder, v *edda.Work) {
