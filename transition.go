@@ -129,7 +129,7 @@ func (d DeadLetter) Whole() error {
 	if d.Cut == 0 {
 		return nil
 	}
-	return Classify(Permanent, "its payload was left out, because its tenant had too many bytes of dead letters: it is in message %d of stream %s (nats stream get %s %d); edda deadletter redrive reads it from there, or give it with --data", d.Event.Seq, d.Event.Stream, d.Event.Stream, d.Event.Seq)
+	return Classify(Permanent, "its payload was left out, because its tenant had too many bytes of dead letters: it is in %s (nats stream get %s %d); edda deadletter redrive reads it from there, or give it with --data", d.Event.Place(), d.Event.Stream, d.Event.Seq)
 }
 
 // InStream reports whether the event can be read again from its stream. A redriven

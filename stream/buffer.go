@@ -12,7 +12,7 @@ const (
 	// bufferEvents bounds the decoded events of one stream that wait for the engine. It is two of
 	// the engine's largest batches, so that the engine never waits for the network.
 	bufferEvents = 2048
-	// bufferBytes bounds their payloads. One event always fits.
+	// bufferBytes bounds their payloads. The events of one message always fit.
 	bufferBytes = 16 << 20
 )
 
@@ -27,9 +27,9 @@ type buffer struct {
 
 func newBuffer() *buffer { return &buffer{room: make(chan struct{}, 1)} }
 
-// put adds an event, and waits while there is no room.
-func (b *buffer) put(ctx context.Context, ev edda.Event) error {
-	for !b.tryPut(ev) {
+// put adds the events of one message, and waits while there is no room.
+func (b *buffer) put(ctx context.Context, events ...edda.Event) error {
+	for !b.tryPut(events) {
 		select {
 		case <-b.room:
 		case <-ctx.Done():
@@ -39,14 +39,18 @@ func (b *buffer) put(ctx context.Context, ev edda.Event) error {
 	return nil
 }
 
-func (b *buffer) tryPut(ev edda.Event) bool {
+func (b *buffer) tryPut(events []edda.Event) bool {
+	bytes := 0
+	for i := range events {
+		bytes += len(events[i].Payload)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.events) > 0 && (len(b.events) >= bufferEvents || b.bytes+len(ev.Payload) > bufferBytes) {
+	if len(b.events) > 0 && (len(b.events)+len(events) > bufferEvents || b.bytes+bytes > bufferBytes) {
 		return false
 	}
-	b.events = append(b.events, ev)
-	b.bytes += len(ev.Payload)
+	b.events = append(b.events, events...)
+	b.bytes += bytes
 	return true
 }
 

@@ -80,8 +80,9 @@ func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held
 		}
 		return verdict{start: cp}, err
 	}
-	loss.Checkpoint = cp
-	loss.Resume, loss.Next, err = resume(ctx, s, info, cp)
+	if loss.Checkpoint = cp; loss.Next == "" {
+		loss.Resume, loss.Next, err = resume(ctx, s, info, cp)
+	}
 	if err == nil && loss.Handled {
 		loss.Handled, err = separable(ctx, js, s, info, cp, loss.Resume.Seq)
 	}
@@ -109,12 +110,34 @@ func inspect(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo
 	if loss := truncated(info, cp); loss != nil {
 		return loss, nil
 	}
-	if st := info.State; st.FirstSeq > cp.Seq+1 {
+	if st := info.State; st.FirstSeq > cp.Seq+1 && st.FirstSeq > cp.Last() {
 		return &Loss{
 			What: fmt.Sprintf("begins at %d, but only messages up to %d were handled: those between are gone", st.FirstSeq, cp.Seq),
 		}, nil
 	}
-	return sameMessage(ctx, s, info, cp)
+	loss, err := sameMessage(ctx, s, info, cp)
+	if loss != nil || err != nil || cp.Partly == nil {
+		return loss, err
+	}
+	return sameBatch(ctx, s, info, cp)
+}
+
+// sameBatch compares the message of which a part is handled. The other part is lost with it.
+func sameBatch(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo, cp edda.Checkpoint) (*Loss, error) {
+	p := cp.Partly
+	whole := edda.Checkpoint{Stream: cp.Stream, Seq: p.Seq, Time: p.Time, Created: cp.Created}
+	loss := truncated(info, whole)
+	if loss == nil {
+		var err error
+		if loss, err = sameMessage(ctx, s, info, whole); loss == nil {
+			return nil, err
+		}
+	}
+	cp.Partly = nil
+	return &Loss{
+		What:   fmt.Sprintf("lost the batch at %d, of which only the first %d CloudEvents were handled", p.Seq, p.Members),
+		Resume: cp, Next: fmt.Sprintf("message %d, behind what was handled before the batch", cp.Seq+1),
+	}, nil
 }
 
 // truncated returns the loss that the stream's state alone shows: the stream is another one, or

@@ -37,7 +37,7 @@ func (p *Past) Each(ctx context.Context, tenant string, upto []edda.Checkpoint, 
 			if c.Stream != in.stream {
 				continue
 			}
-			at, err := p.stream(ctx, in, tenant, c.Seq, visit)
+			at, err := p.stream(ctx, in, tenant, c, visit)
 			if err != nil {
 				return nil, err
 			}
@@ -47,14 +47,14 @@ func (p *Past) Each(ctx context.Context, tenant string, upto []edda.Checkpoint, 
 	return first, nil
 }
 
-func (p *Past) stream(ctx context.Context, in inputStream, tenant string, last uint64, visit func(edda.Event) error) (uint64, error) {
+func (p *Past) stream(ctx context.Context, in inputStream, tenant string, upto edda.Checkpoint, visit func(edda.Event) error) (uint64, error) {
 	s, err := in.open(ctx, p.js)
 	if err != nil {
 		return 0, err
 	}
 	first := s.CachedInfo().State.FirstSeq
 	if in.mapping != nil && s.CachedInfo().State.NumDeleted > 0 { // its owner may remove any message
-		first = last + 1
+		first = upto.Seq + 1
 	}
 	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
 	if in.mapping == nil {
@@ -62,16 +62,21 @@ func (p *Past) stream(ctx context.Context, in inputStream, tenant string, last u
 	} else if !in.all(s, p.codec.Grammar) {
 		cfg.FilterSubjects = in.mapping.Subjects()
 	}
-	return first, scanStream(ctx, p.js, in.stream, cfg, last, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
+	return first, scanStream(ctx, p.js, in.stream, cfg, upto.Last(), func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
 		msg := wire.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: in.stream, Seq: md.Sequence.Stream, Time: md.Timestamp}
 		if in.mapping == nil && isStrayAck(msg) {
 			return nil
 		}
-		ev := p.codec.Event(msg)
-		if in.mapping != nil && !p.codec.NoTenancy && ev.Tenant != tenant {
-			return nil
+		for _, m := range p.codec.Split(msg) {
+			ev := p.codec.Event(m)
+			if in.mapping != nil && !p.codec.NoTenancy && ev.Tenant != tenant || !upto.Covers(&ev) {
+				continue
+			}
+			if err := visit(ev); err != nil {
+				return err
+			}
 		}
-		return visit(ev)
+		return nil
 	})
 }
 

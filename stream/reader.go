@@ -349,6 +349,9 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 		r.advance(seq, md.Timestamp.UTC(), false)
 		return nil
 	}
+	if members := r.codec.Members(msg); members != nil {
+		return r.enqueueBatch(ctx, members)
+	}
 	return r.enqueue(ctx, r.codec.Event(msg))
 }
 
@@ -375,7 +378,7 @@ func (r *reader) noteBegin(info *jetstream.StreamInfo) {
 
 // enqueue puts an event of a served tenant into the buffer.
 func (r *reader) enqueue(ctx context.Context, ev edda.Event) error {
-	served := r.codec.NoTenancy || r.tenants.Load().Match(ev.Tenant)
+	served := r.serves(&ev)
 	if served {
 		if err := r.buffer.put(ctx, ev); err != nil {
 			return context.Cause(ctx)
@@ -383,6 +386,31 @@ func (r *reader) enqueue(ctx context.Context, ev edda.Event) error {
 	}
 	r.advance(ev.Seq, ev.StoredAt(), served)
 	return nil
+}
+
+// enqueueBatch puts the members of a batch into the buffer, all at once: the position is that of their
+// message. A mapping may read another tenant from each.
+func (r *reader) enqueueBatch(ctx context.Context, members []wire.Message) error {
+	events := make([]edda.Event, 0, len(members))
+	for _, m := range members {
+		if ev := r.codec.Event(m); r.serves(&ev) {
+			ev.More = true
+			events = append(events, ev)
+		}
+	}
+	if len(events) > 0 {
+		events[len(events)-1].More = false
+		if err := r.buffer.put(ctx, events...); err != nil {
+			return context.Cause(ctx)
+		}
+	}
+	r.advance(members[0].Seq, members[0].Time.UTC(), len(events) > 0)
+	return nil
+}
+
+// serves reports whether the tenant of an event is served here.
+func (r *reader) serves(ev *edda.Event) bool {
+	return r.codec.NoTenancy || r.tenants.Load().Match(ev.Tenant)
 }
 
 func signal(c chan<- struct{}) {

@@ -34,7 +34,7 @@ func TestDrainWaitsForTheMessageInProgress(t *testing.T) {
 		r := &reader{buffer: newBuffer(), wake: make(chan struct{}, 1), tenants: &atomic.Pointer[wire.Tenants]{}}
 		r.tenants.Store(&wire.Tenants{})
 		for range bufferEvents {
-			if !r.buffer.tryPut(edda.Event{}) {
+			if !r.buffer.tryPut([]edda.Event{{}}) {
 				t.Fatal("no room")
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -49,26 +48,36 @@ func (p *Publisher) unread(d edda.DeadLetter) error {
 }
 
 // resendMapped reads the message of a stream that others own again, as the source says now, and
-// publishes the event to Edda's own stream. The event keeps its id.
-func (p *Publisher) resendMapped(ctx context.Context, d edda.DeadLetter, data json.RawMessage) (Sent, error) {
+// publishes the event to Edda's own stream. The event keeps its id. Of a batch that no event came of it
+// publishes each.
+func (p *Publisher) resendMapped(ctx context.Context, d edda.DeadLetter, data json.RawMessage) (sent Sent, err error) {
 	m, err := p.message(ctx, d)
 	switch {
 	case errors.Is(err, edda.Permanent) && len(data) > 0 && d.Subject != "":
-		m = wire.Message{Subject: d.Subject, Stream: d.Event.Stream, Seq: d.Event.Seq, Time: d.Event.StoredAt()}
+		m = wire.Message{Subject: d.Subject, Stream: d.Event.Stream, Seq: d.Event.Seq, Time: d.Event.StoredAt(), Member: d.Event.Member}
 	case err != nil:
 		return Sent{}, err
 	}
 	if len(data) > 0 {
 		m.Data = data
 	}
-	ev := p.codec.Event(m)
-	if ev.Malformed != "" {
-		return Sent{}, edda.Classify(edda.Permanent, "%s still cannot be read: %s", inStream(d), ev.Error)
+	var events []edda.Event
+	for _, one := range p.codec.Split(m) {
+		ev := p.codec.Event(one)
+		if ev.Malformed != "" {
+			return Sent{}, edda.Classify(edda.Permanent, "%s still cannot be read: %s", inStream(d), ev.Error)
+		}
+		if ev.Tenant != d.Event.Tenant {
+			return Sent{}, edda.Classify(edda.Permanent, "%s is now read as an event of another tenant, %s: publish it as an event of that tenant, and drop this dead letter", inStream(d), ev.Tenant)
+		}
+		events = append(events, ev)
 	}
-	if ev.Tenant != d.Event.Tenant {
-		return Sent{}, edda.Classify(edda.Permanent, "%s is now read as an event of another tenant, %s: publish it as an event of that tenant, and drop this dead letter", inStream(d), ev.Tenant)
+	for _, ev := range events {
+		if sent, err = p.Send(ctx, ev); err != nil {
+			return Sent{}, err // what is sent already counts once when all are sent again
+		}
 	}
-	return p.Send(ctx, ev)
+	return sent, nil
 }
 
 // original returns the message of the dead letter: from the stream, or else from what the letter
@@ -115,9 +124,7 @@ func (p *Publisher) ReadBack(ctx context.Context, d edda.DeadLetter) (edda.DeadL
 	return d, nil
 }
 
-func inStream(d edda.DeadLetter) string {
-	return fmt.Sprintf("message %d of stream %s", d.Event.Seq, d.Event.Stream)
-}
+func inStream(d edda.DeadLetter) string { return d.Event.Place() }
 
 // message reads the message of a dead letter from its stream. A recreated stream may have another
 // message at the sequence; that is an error.
@@ -140,6 +147,13 @@ func (p *Publisher) message(ctx context.Context, d edda.DeadLetter) (wire.Messag
 		return wire.Message{}, edda.Classify(edda.Temporary, "look at %s: %w", inStream(d), err)
 	}
 	m := wire.Message{Subject: raw.Subject, Header: raw.Header, Data: raw.Data, Stream: d.Event.Stream, Seq: raw.Sequence, Time: raw.Time}
+	if n := d.Event.Member; n > 0 {
+		members := p.codec.Members(m)
+		if len(members) < n {
+			return wire.Message{}, edda.Classify(edda.Permanent, "message %d of stream %s is no batch with a member %d", m.Seq, m.Stream, n)
+		}
+		m = members[n-1]
+	}
 	if !p.isOf(m, d) {
 		return wire.Message{}, edda.Classify(edda.Permanent, "%s is another message now, because the stream was made anew", inStream(d))
 	}

@@ -113,7 +113,7 @@ func readCloudEvent(m Message) (event.Event, error) {
 	var err error
 	switch {
 	case m.batch():
-		return ce, refuse(edda.DeadUndecodable, "a batch of CloudEvents is not one event: publish each of them by itself, or post the batch to /v1/events")
+		return ce, m.unsplit()
 	case m.structured() || !m.binary():
 		if t := m.header(headerContentType); m.structured() && !isJSON(t) {
 			return ce, refuse(edda.DeadUndecodable, "a CloudEvent of type %.80q is not JSON: send %s", t, event.ApplicationCloudEventsJSON)

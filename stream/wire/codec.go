@@ -58,6 +58,7 @@ type Message struct {
 	Stream  string
 	Seq     uint64
 	Time    time.Time // store time
+	Member  int       // the place in a batch of CloudEvents, from 1; zero for a whole message
 }
 
 // header returns a header by its exact name, or else by its name in any case, for clients that
@@ -75,7 +76,15 @@ func (m Message) header(name string) string {
 }
 
 // place is the id of a message without a Nats-Msg-Id.
-func (m Message) place() string { return m.Stream + ":" + strconv.FormatUint(m.Seq, 10) }
+func (m Message) place() string { return m.member(m.Stream + ":" + strconv.FormatUint(m.Seq, 10)) }
+
+// member qualifies an id of the message by the place in a batch, whose members share the message.
+func (m Message) member(id string) string {
+	if m.Member == 0 {
+		return id
+	}
+	return id + ":" + strconv.Itoa(m.Member)
+}
 
 // refusal says why a message cannot be an input.
 type refusal struct {

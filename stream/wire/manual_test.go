@@ -168,7 +168,11 @@ func readAs(t *testing.T, m Message) string {
 	case FamilyCommand:
 		return commandAsked(t, m)
 	}
-	return eventRead(t, Codec{}.Event(m))
+	var read []string
+	for _, one := range (Codec{}).Split(m) {
+		read = append(read, eventRead(t, Codec{}.Event(one)))
+	}
+	return strings.Join(read, " ")
 }
 
 func commandRead(t *testing.T, c effects.Command) string {
@@ -494,6 +498,10 @@ func TestTheNATSPageListsTheErrorsOfMessages(t *testing.T) {
 		message(event, `{"specversion": "1.0", "id": "1", "source": "s", "type": "com.shop."}`),
 		message(event, `<event/>`, headerContentType, ceStructured+"+xml"),
 		message(event, `[]`, headerContentType, ceBatch+"+json"),
+		message(event, `[]`, headerContentType, ceBatch+"+xml"),
+		message(event, `{}`, headerContentType, ceBatch+"+json"),
+		message(event, `null`, headerContentType, ceBatch+"+json"),
+		message(event, "["+strings.Repeat("1,", MaxMembers)+"1]", headerContentType, ceBatch+"+json"),
 		message(event, `1`, append(binary, headerContentType, "text/plain")...),
 		message(event, `x`, binary...),
 		message(event, `1`, append(binary, "ce-subject", "%C0%A0")...),

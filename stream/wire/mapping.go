@@ -21,7 +21,8 @@ type MappingOptions struct {
 	Source   string   // the name in the configuration
 	Stream   string   // the name of the stream
 	Subjects []string // filters; none means all subjects
-	// ID is the event's id within the stream: the Nats-Msg-Id, or else the sequence and the store time.
+	// ID is the event's id within the stream: the Nats-Msg-Id, or else the sequence and the store time. Unless it
+	// is read from the body, a member of a batch has its place in the batch behind it.
 	ID string
 	// Type is the event's type: the last token of the subject.
 	Type string
@@ -73,6 +74,11 @@ type mapped struct {
 	program *expression.Program // nil: the literal
 }
 
+// reads reports whether the value depends on one of MappingNames.
+func (v *mapped) reads(name string) bool {
+	return v.program != nil && slices.Contains(v.program.Names(), name)
+}
+
 // NewMapping compiles a mapping. The error names each wrong key of the source.
 func NewMapping(o MappingOptions) (*Mapping, error) {
 	m := &Mapping{options: o}
@@ -94,7 +100,7 @@ func NewMapping(o MappingOptions) (*Mapping, error) {
 			continue
 		}
 		*f.to = v
-		m.body = m.body || v.program != nil && slices.Contains(v.program.Names(), "body")
+		m.body = m.body || v.reads("body")
 	}
 	if m.data != nil && m.data.program == nil {
 		problems = append(problems, fmt.Sprintf("sources.%s.data: want an expression, such as =body.payload", o.Source))
@@ -171,7 +177,7 @@ func (p *Mapping) Tenant() (tenant string, ok bool) {
 // beginning of the body as a JSON string; without a tenant it is empty, because the default tenant must
 // not see what another one sent.
 func (p *Mapping) event(c Codec, m Message) edda.Event {
-	base := edda.Event{Kind: edda.KindEvent, ID: p.firstID(m), Time: m.Time.UTC(), Stream: m.Stream, Seq: m.Seq}
+	base := edda.Event{Kind: edda.KindEvent, ID: p.firstID(m), Time: m.Time.UTC(), Stream: m.Stream, Seq: m.Seq, Member: m.Member}
 	r := &mappedMessage{Message: m}
 	tooLarge := len(m.Data) > c.maxPayload()
 	var err error
@@ -199,7 +205,7 @@ func (p *Mapping) tooLarge(c Codec, m Message) error {
 // the store time is a part of the id.
 func (p *Mapping) firstID(m Message) string {
 	if id := m.header(headerMsgID); id != "" {
-		return p.placed(id)
+		return p.placed(m.member(id))
 	}
 	return fmt.Sprintf("%s@%d", m.place(), m.Time.UnixMilli())
 }
@@ -234,7 +240,7 @@ func (p *Mapping) readTenant(r *mappedMessage, tooLarge bool) (string, error) {
 	if tenant, fixed := p.Tenant(); fixed {
 		return tenant, nil
 	}
-	if tooLarge && slices.Contains(p.tenant.program.Names(), "body") {
+	if tooLarge && p.tenant.reads("body") {
 		return "", refuse(edda.DeadTooLarge, "the body with the tenant is too large: it has %d bytes", len(r.Data))
 	}
 	tenant, err := r.required(p.tenant)
@@ -250,6 +256,9 @@ func (p *Mapping) override(r *mappedMessage, ev *edda.Event) error {
 		id, err := r.required(p.id)
 		if err != nil {
 			return err
+		}
+		if !p.id.reads("body") { // the members of a batch have the rest in common
+			id = r.member(id)
 		}
 		ev.ID = p.placed(id)
 	}

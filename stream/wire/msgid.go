@@ -64,7 +64,7 @@ func headerID(id string) string {
 }
 
 // ID returns the id of a message whose body has none: its Nats-Msg-Id without the qualifying word,
-// or else its place in the stream.
+// or else its place in the stream. A member of a batch has its place in the batch behind that.
 func (g Grammar) ID(m Message) string {
 	written := m.header(headerMsgID)
 	if written == "" {
@@ -72,13 +72,13 @@ func (g Grammar) ID(m Message) string {
 	}
 	first, id, found := strings.Cut(written, " ")
 	if !found {
-		return written
+		return m.member(written)
 	}
 	s, err := g.Parse(m.Subject)
 	if first == m.Subject || err == nil && first == escape(s.Tenant) || strings.HasPrefix(first, freshMark) && len(first) == freshLen {
-		return unescape(id)
+		return m.member(unescape(id))
 	}
-	return written
+	return m.member(written)
 }
 
 // Rename sets an unused Nats-Msg-Id. The text must be a crypto/rand.Text.

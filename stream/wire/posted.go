@@ -1,15 +1,13 @@
 package wire
 
 import (
-	"encoding/json"
-
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
 
 	"edda"
 )
 
-// MaxBatch bounds the CloudEvents of a batch. They are stored one after the other, and the sender
+// MaxBatch bounds the CloudEvents of a batch over HTTP. They are stored one after the other, and the sender
 // waits for all of them.
 const MaxBatch = 256
 
@@ -36,35 +34,19 @@ func ReadPosted(header map[string][]string, body []byte) (Posted, error) {
 	if !m.batch() {
 		return Posted{Events: []Message{m}}, nil
 	}
-	members, err := m.members()
-	return Posted{Events: members, Batch: true}, err
-}
-
-// members returns the CloudEvents of a batch, each as a message in structured mode with the trace of
-// the batch.
-func (m Message) members() ([]Message, error) {
-	if t := m.header(headerContentType); !isJSON(t) {
-		return nil, refuse(edda.DeadUndecodable, "a batch of type %.80q is not JSON: send %s", t, event.ApplicationCloudEventsBatchJSON)
+	list, err := m.members(MaxBatch)
+	if err != nil {
+		return Posted{Batch: true}, err
 	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(m.Data, &list); err != nil {
-		return nil, refuse(edda.DeadUndecodable, "the batch is not a list of CloudEvents: %v", err)
-	}
-	if list == nil {
-		return nil, refuse(edda.DeadUndecodable, "the batch is null: want a list of CloudEvents")
-	}
-	if len(list) > MaxBatch {
-		return nil, refuse(edda.DeadTooLarge, "the batch has %d CloudEvents, allowed are %d: send smaller ones", len(list), MaxBatch)
-	}
-	header := nats.Header{headerContentType: {event.ApplicationCloudEventsJSON}}
+	one := nats.Header{headerContentType: {event.ApplicationCloudEventsJSON}}
 	if t := m.header(headerTraceparent); t != "" {
-		header[headerTraceparent] = []string{t}
+		one[headerTraceparent] = []string{t}
 	}
-	out := make([]Message, len(list))
+	posted := Posted{Events: make([]Message, len(list)), Batch: true}
 	for i, data := range list {
-		out[i] = Message{Header: header, Data: data}
+		posted.Events[i] = Message{Header: one, Data: data}
 	}
-	return out, nil
+	return posted, nil
 }
 
 // PostedEvent decodes a CloudEvent that came over HTTP, where no subject has the aggregate. The type
