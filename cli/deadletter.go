@@ -199,5 +199,5 @@ func inStream(ev edda.Event) string {
 	if ev.Stream == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s #%d", ev.Stream, ev.Seq)
+	return fmt.Sprintf("%s #%s", ev.Stream, ev.Number())
 }

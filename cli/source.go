@@ -108,7 +108,9 @@ func (t *terminal) testSource(ctx context.Context, name string, s sourceTest) er
 	}
 	read := make([]readMessage, 0, len(messages))
 	for _, one := range messages {
-		read = append(read, newReadMessage(one, codec.Event(one), set, config.Tenants))
+		for _, m := range codec.Split(one) {
+			read = append(read, newReadMessage(m, codec.Event(m), set, config.Tenants))
+		}
 	}
 	return t.printRead(m, read, s.output)
 }
@@ -138,9 +140,10 @@ func sagasIn(paths []string) (*saga.Set, error) {
 	return saga.NewSet(programs...)
 }
 
-// readMessage is what becomes of one message.
+// readMessage is what becomes of one message, or of one member of a batch.
 type readMessage struct {
 	Seq     uint64      `json:"seq"`
+	Member  int         `json:"member,omitempty"` // its place in a batch of CloudEvents
 	Subject string      `json:"subject"`
 	Event   *edda.Event `json:"event,omitempty"` // nil if the message cannot be read
 	Dead    string      `json:"dead,omitempty"`  // the reason of its dead letter
@@ -152,8 +155,11 @@ type readMessage struct {
 	fate string
 }
 
+// number is the sequence of the message, and behind a colon the member of a batch.
+func (r *readMessage) number() string { return (&edda.Event{Seq: r.Seq, Member: r.Member}).Number() }
+
 func newReadMessage(m wire.Message, ev edda.Event, set *saga.Set, served wire.Tenants) readMessage {
-	r := readMessage{Seq: m.Seq, Subject: m.Subject}
+	r := readMessage{Seq: m.Seq, Member: m.Member, Subject: m.Subject}
 	if !served.Match(ev.Tenant) {
 		r.Event, r.fate = &ev, "nobody: the tenant "+ev.Tenant+" is not served here"
 		return r
@@ -212,7 +218,7 @@ func (t *terminal) printReadRows(m *wire.Mapping, read []readMessage) {
 	var lines [][]string
 	dead := 0
 	for _, r := range read {
-		line := []string{strconv.FormatUint(r.Seq, 10), r.Subject, "", "", "", "", r.fate}
+		line := []string{r.number(), r.Subject, "", "", "", "", r.fate}
 		if ev := r.Event; ev != nil {
 			line[2], line[3], line[4], line[5] = ev.Name(), ev.AggregateID, ev.ID, ev.Tenant
 		}
@@ -238,7 +244,7 @@ func distinctErrors(read []readMessage) (out []string) {
 		}
 		if r.Error != "" && !seen[text] {
 			seen[text] = true
-			out = append(out, fmt.Sprintf("%d: %s", r.Seq, r.Error))
+			out = append(out, fmt.Sprintf("%s: %s", r.number(), r.Error))
 		}
 	}
 	return out

@@ -139,7 +139,9 @@ func (t *terminal) previewSource(config node.Config, name string, messages []wir
 	}
 	var read []readMessage
 	for _, one := range messages[max(0, len(messages)-previewed):] {
-		read = append(read, newReadMessage(one, codec.Event(one), set, config.Tenants))
+		for _, m := range codec.Split(one) {
+			read = append(read, newReadMessage(m, codec.Event(m), set, config.Tenants))
+		}
 	}
 	t.printReadRows(m, read)
 	return nil

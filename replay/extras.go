@@ -135,7 +135,7 @@ func (c *collector) seen(k edda.Key, ev edda.Event, version int) (bool, error) {
 	}
 	rows, _, err := c.view.History(k, maxRows)
 	return slices.ContainsFunc(rows, func(r store.Record) bool {
-		return r.Event.Stream == ev.Stream && r.Event.Seq == ev.Seq || r.Event.ID == ev.ID
+		return r.Event.Stream == ev.Stream && r.Event.Seq == ev.Seq && r.Event.Member == ev.Member || r.Event.ID == ev.ID
 	}), err
 }
 
@@ -156,7 +156,7 @@ func (e extras) sort() {
 
 func sortStored(list []edda.Event) {
 	slices.SortStableFunc(list, func(a, b edda.Event) int {
-		return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.Stream, b.Stream), cmp.Compare(a.Seq, b.Seq))
+		return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.Stream, b.Stream), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Member, b.Member))
 	})
 }
 

@@ -176,7 +176,7 @@ func (p *portion) each(ctx context.Context, letters []edda.DeadLetter) {
 // inOrder sorts dead letters by the original order of their events.
 func inOrder(letters []edda.DeadLetter) []edda.DeadLetter {
 	return slices.SortedStableFunc(slices.Values(letters), func(a, b edda.DeadLetter) int {
-		return cmp.Or(a.Event.Time.Compare(b.Event.Time), cmp.Compare(a.Event.Stream, b.Event.Stream), cmp.Compare(a.Event.Seq, b.Event.Seq))
+		return cmp.Or(a.Event.Time.Compare(b.Event.Time), cmp.Compare(a.Event.Stream, b.Event.Stream), cmp.Compare(a.Event.Seq, b.Event.Seq), cmp.Compare(a.Event.Member, b.Event.Member))
 	})
 }
 

@@ -246,7 +246,7 @@ func (s *Server) completed(ctx context.Context, v *DeadLetterView) error {
 		v.Unread = err.Error()
 		return nil
 	}
-	v.Event.Payload, v.ReadFrom = whole.Event.Payload, fmt.Sprintf("message %d of stream %s", v.Event.Seq, v.Event.Stream)
+	v.Event.Payload, v.ReadFrom = whole.Event.Payload, v.Event.Place()
 	return nil
 }
 
