@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"edda/internal/harness"
 )
@@ -198,6 +201,14 @@ func webhooks(t *testing.T, binary string) {
 		fates(t, e, map[string]int{"handled": len(hooks)})
 		instances(t, e, hooks)
 	})
+	t.Run("NATS, batches", func(t *testing.T) {
+		e := start(t, binary, hooks)
+		publishBatches(t, e, hooks)
+		fates(t, e, map[string]int{"handled": len(hooks)})
+		publishBatches(t, e, hooks)
+		fates(t, e, map[string]int{"handled": len(hooks), "duplicate": len(hooks)})
+		instances(t, e, hooks)
+	})
 	t.Run("NATS, an id that is not escaped", func(t *testing.T) {
 		e := start(t, binary, hooks)
 		conn, err := nats.Connect(e.NATS)
@@ -246,8 +257,8 @@ type published struct {
 	Duplicate bool
 }
 
-// postBatch posts all webhooks in one request, as the SDK writes it.
-func postBatch(t *testing.T, e *harness.Edda, hooks []hook) []published {
+// batchRequest is a request with all webhooks, as the SDK writes it.
+func batchRequest(t *testing.T, e *harness.Edda, hooks []hook) *http.Request {
 	t.Helper()
 	var events []sdk.Event
 	for _, h := range hooks {
@@ -257,7 +268,42 @@ func postBatch(t *testing.T, e *harness.Edda, hooks []hook) []published {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.DefaultClient.Do(r)
+	return r
+}
+
+// perBatch keeps a message with so many webhooks within the limit of NATS.
+const perBatch = 8
+
+// publishBatches publishes the webhooks over NATS. The SDK has no batches there, so the body and its
+// type are those that it writes for HTTP.
+func publishBatches(t *testing.T, e *harness.Edda, hooks []hook) {
+	t.Helper()
+	conn, err := nats.Connect(e.NATS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for some := range slices.Chunk(hooks, perBatch) {
+		r := batchRequest(t, e, some)
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &nats.Msg{Subject: "tenant.default.aggregate.webhooks.several", Header: nats.Header{"Content-Type": r.Header["Content-Type"]}, Data: body}
+		if _, err := js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// postBatch posts all webhooks in one request.
+func postBatch(t *testing.T, e *harness.Edda, hooks []hook) []published {
+	t.Helper()
+	resp, err := http.DefaultClient.Do(batchRequest(t, e, hooks))
 	if err != nil {
 		t.Fatal(err)
 	}
