@@ -67,10 +67,12 @@ func (s *set) transitions() iter.Seq2[int, *edda.Transition] {
 // cut turns evaluated items into change sets: first the due inputs, their transitions in due
 // order across keys, then the events in their order.
 func (c *cutter) cut(items []*item) []*set {
-	all, from := units(items), 0
+	all, from, bound := units(items), 0, maxFill
+	// gofail: var cutBound int
+	// bound = cutBound
 	for i := range all {
 		all[i].measure()
-		if size := all[i].size; i > from && c.size+size > maxFill {
+		if size := all[i].size; i > from && c.size+size > bound {
 			c.close(all[from:i])
 			from = i
 		}

@@ -179,7 +179,7 @@ type streams struct {
 	gone    bool         // Ends needs nothing
 	mute    bool         // Ends fails
 	down    error
-	sip     int  // Take and Fetch give at most so many, and Take signals no more; 0: all
+	sip     int // Take and Fetch give at most so many, and Take signals no more; 0: all
 	fetched int
 	takes   int
 	polls   int

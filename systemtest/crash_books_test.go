@@ -4,6 +4,7 @@ package systemtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,13 +91,14 @@ func shopCodec(t testing.TB) wire.Codec {
 	return codec
 }
 
-// place is a message's place in the streams.
+// place is an event's place in the streams.
 type place struct {
 	stream string
 	seq    uint64
+	member int
 }
 
-func placeOf(ev edda.Event) place { return place{ev.Stream, ev.Seq} }
+func placeOf(ev edda.Event) place { return place{ev.Stream, ev.Seq, ev.Member} }
 
 func (b *books) readStreams(t testing.TB, js jetstream.JetStream) {
 	t.Helper()
@@ -107,8 +109,10 @@ func (b *books) readStreams(t testing.TB, js jetstream.JetStream) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.events = append(b.events, codec.Event(wire.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
-				Stream: md.Stream, Seq: md.Sequence.Stream, Time: md.Timestamp}))
+			for _, one := range codec.Split(wire.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
+				Stream: md.Stream, Seq: md.Sequence.Stream, Time: md.Timestamp}) {
+				b.events = append(b.events, codec.Event(one))
+			}
 		}
 	}
 	for _, name := range []string{wire.WorkflowCommands, wire.WorkflowEvents} {
@@ -342,7 +346,7 @@ func (b *books) judgeOrder(t testing.TB) {
 		}
 		return x.N - y.N
 	})
-	last, seen, sent := map[string]uint64{}, map[string]map[uint64]bool{}, map[string]bool{}
+	last, seen, sent := map[string]place{}, map[place]bool{}, map[string]bool{}
 	for _, r := range all {
 		ev := r.Event
 		if ev.Kind == edda.KindResult && r.Fate == edda.FateHandled && !sent[ev.CommandID] {
@@ -354,13 +358,14 @@ func (b *books) judgeOrder(t testing.TB) {
 		if ev.Seq == 0 {
 			continue
 		}
-		if seen[ev.Stream] == nil {
-			seen[ev.Stream] = map[uint64]bool{}
+		at, before := placeOf(ev), last[ev.Stream]
+		late := cmp.Or(cmp.Compare(at.seq, before.seq), cmp.Compare(at.member, before.member)) < 0
+		if late && !seen[at] {
+			b.wrong(t, "order", "%s at %s of %s was applied after %+v", r.Key, ev.Number(), ev.Stream, before)
 		}
-		if !seen[ev.Stream][ev.Seq] && ev.Seq < last[ev.Stream] {
-			b.wrong(t, "order", "%s at %d of %s was applied after %d", r.Key, ev.Seq, ev.Stream, last[ev.Stream])
+		if seen[at] = true; !late {
+			last[ev.Stream] = at
 		}
-		seen[ev.Stream][ev.Seq], last[ev.Stream] = true, max(last[ev.Stream], ev.Seq)
 	}
 }
 

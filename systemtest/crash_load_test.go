@@ -3,6 +3,7 @@
 package systemtest
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -291,6 +292,28 @@ func shopMessage(id, event, name, payload string) *nats.Msg {
 // eventID names the n-th event of an order.
 func eventID(order string, n int) string { return fmt.Sprintf("%s-%d", order, n) }
 
+// batched tells whether an order's events are members of a batch: those of every third round of lots.
+func batched(i int) bool { return i/len(lots)%3 == 1 && !slices.Contains(lotOf(i).says, unread) }
+
+// memberOf writes an event of an order as a CloudEvent that says whose it is.
+func memberOf(id, event, name, payload string) *nats.Msg {
+	m := messageOf(1, id, event, name, payload)
+	m.Data = bytes.Replace(m.Data, []byte(`"data":`), fmt.Appendf(nil, `"aggregateid":%q,"data":`, id), 1)
+	return m
+}
+
+// batchOf is the message with the events of several orders.
+func batchOf(members []*nats.Msg) *nats.Msg {
+	m := nats.NewMsg("tenant.default.aggregate.Order.several")
+	m.Header.Set("Content-Type", "application/cloudevents-batch+json")
+	list := make([][]byte, len(members))
+	for i, member := range members {
+		list[i] = member.Data
+	}
+	m.Data = slices.Concat([]byte("["), bytes.Join(list, []byte(",")), []byte("]"))
+	return m
+}
+
 // ordered are the messages of one order.
 func ordered(i int, rnd *rand.Rand) (out []*nats.Msg) {
 	l, id := lotOf(i), tortureName(i)
@@ -303,6 +326,9 @@ func ordered(i int, rnd *rand.Rand) (out []*nats.Msg) {
 		m := messageOf(i/len(lots)+n, id, eventID(id, n), s.name, payload)
 		if i/len(lots)%3 == 2 && !slices.Contains(l.says, unread) { // all of an order, whose events keep their order
 			m = shopMessage(id, eventID(id, n), s.name, payload)
+		}
+		if batched(i) {
+			m = memberOf(id, eventID(id, n), s.name, payload)
 		}
 		if s == unread {
 			m = messageOf(0, id, "", "", "{")
@@ -348,18 +374,34 @@ func (p *producer) run() {
 	pace := time.NewTicker(p.pace)
 	defer pace.Stop()
 	for n := range p.released {
+		var members []*nats.Msg
 		for range n {
-			for _, m := range ordered(p.sent, p.rnd) {
+			messages := ordered(p.sent, p.rnd)
+			if batched(p.sent) {
+				members, messages = append(members, messages...), nil
+			}
+			for _, m := range messages {
 				<-pace.C
-				if err := publishSurely(p.js, m); err != nil {
-					p.t.Error(err)
+				if !p.publish(m) {
 					return
 				}
-				p.messages++
 			}
 			p.sent++
 		}
+		if len(members) > 0 && !p.publish(batchOf(members)) {
+			return
+		}
 	}
+}
+
+// publish tells whether the stream has the message.
+func (p *producer) publish(m *nats.Msg) bool {
+	if err := publishSurely(p.js, m); err != nil {
+		p.t.Error(err)
+		return false
+	}
+	p.messages++
+	return true
 }
 
 // finish waits until everything that was released is sent.

@@ -95,7 +95,7 @@ func (m *model) replay(records []store.Record) error {
 // step gives one input to the cell.
 func (m *model) step(r store.Record) (decided []edda.Transition, err error) {
 	ev, due := r.Event, r.Event.Time
-	parked := slices.IndexFunc(m.cell.Parked, func(e edda.Entry) bool { return e.Event.Stream == ev.Stream && e.Event.Seq == ev.Seq })
+	parked := slices.IndexFunc(m.cell.Parked, func(e edda.Entry) bool { return placeOf(e.Event) == placeOf(ev) })
 	if parked >= 0 { // nobody came for it
 		due = m.cell.Parked[parked].Expires
 	}

@@ -184,6 +184,7 @@ type torture struct {
 	shop         *tortureShop
 	child        *child
 	killed       map[string]int
+	within       int                   // kills between two members of a batch
 	completed    map[string]edda.Claim // as the killed left them
 	env          []string
 	ledger       *books
@@ -275,6 +276,7 @@ func (w *torture) dieAt(k kill) {
 		w.await(k.wait, func() bool { return false })
 		w.dieAnywhere(k.nats)
 		end()
+		w.noteBatch()
 		return
 	}
 	terms := `sleep("1h")`
@@ -293,6 +295,7 @@ func (w *torture) dieAt(k kill) {
 	})
 	w.child.kill()
 	end()
+	w.noteBatch()
 	if !reached {
 		w.killed["at random, "+k.point+" was not reached"]++
 		return
@@ -304,12 +307,29 @@ func (w *torture) dieAt(k kill) {
 }
 
 // settings are failpoints that do not stop a process but say how it works: a table
-// of the store is folded after so few bytes that every life passes the fold's points.
-var settings = []string{"foldBound=return(131072)"}
+// of the store is folded after so few bytes that every life passes the fold's points,
+// and so few bytes go into a change set that the members of a batch go into several.
+var settings = []string{"foldBound=return(131072)", "cutBound=return(8192)"}
 
 // failpointsOf is the environment that sets failpoints.
 func failpointsOf(terms ...string) []string {
 	return []string{"GOFAIL_FAILPOINTS=" + strings.Join(slices.Concat(settings, terms), ";")}
+}
+
+// noteBatch counts the deaths at which a batch was handled in part.
+func (w *torture) noteBatch() {
+	w.t.Helper()
+	err := viewed(filepath.Join(w.data, "store", store.FileName), func(tx *wal.Tx) error {
+		return tx.Bucket([]byte("checkpoint")).ForEach(func(_, row []byte) error {
+			var at edda.Checkpoint
+			err := json.Unmarshal(row, &at)
+			w.within += b2i(at.Partly != nil)
+			return err
+		})
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // noteClaims remembers what is completed in the store of a dead process: that
@@ -560,6 +580,7 @@ func (w *torture) report(kills int, begin time.Time) {
 	_, again := w.shop.callsOf()
 	lines := []string{fmt.Sprintf("seed %d: %d kills, %d events, %d transitions, %d commands and facts, %d effects in %d calls (%d again after an answer), %d timers fired, %d store commits, %v",
 		w.seed, kills, len(b.events), b.transitions(), b.works(), len(b.claims), len(w.shop.all()), again, b.fired(), b.commits(), time.Since(begin).Round(time.Second))}
+	lines = append(lines, fmt.Sprintf("  killed %4d times between two members of a batch", w.within))
 	for _, p := range slices.Sorted(maps.Keys(w.killed)) {
 		lines = append(lines, fmt.Sprintf("  killed %4d times %s", w.killed[p], p))
 	}
