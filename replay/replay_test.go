@@ -652,6 +652,26 @@ func TestParkedEventsAreAppliedByAReplayThatStartsTheInstance(t *testing.T) {
 }
 
 // An event that the old version did not take and the new one does is applied after history.
+// TestABatchIsReplayedByMember: history has one, and the streams alone have another one of the same message.
+func TestABatchIsReplayedByMember(t *testing.T) {
+	w := newWorld(t, orderSaga)
+	w.giveBatch(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Gifted", "O1", nil), w.event("Noted", "O1", map[string]any{"by": 2}),
+		w.event("Noted", "O1", map[string]any{"by": 3}))
+	state := w.state()
+	if p := w.replay(Request{}).Progress; p.Changed != 0 || p.Same != 1 || p.Extra != 0 {
+		t.Errorf("%+v", p)
+	}
+	w.sameState(state)
+	w.swap(orderSaga, strings.Replace(fixed(), "  Noted:", "  Gifted: {set: {n: \"=state.n + 1000\"}}\n  Noted:", 1))
+	if p := w.replay(Request{Newest: true}).Progress; p.Extra != 1 || p.Exchanged != 1 {
+		t.Errorf("%+v", p)
+	}
+	if s := w.stateOf("O1"); !strings.Contains(s, `"n":1005`) {
+		t.Error(s)
+	}
+	w.check()
+}
+
 func TestANewVersionGetsEventsThatTheOldOneIgnored(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Gifted", "O1", nil), w.event("Noted", "O1", map[string]any{"by": 2}))

@@ -97,7 +97,10 @@ func (l *log) put(ev edda.Event) edda.Event {
 	if ev.Stream == "" {
 		ev.Stream = testStream
 	}
-	ev.Seq = l.last[ev.Stream].Seq + 1
+	ev.Seq = l.last[ev.Stream].Seq
+	if ev.Member < 2 { // the next message
+		ev.Seq++
+	}
 	l.last[ev.Stream] = edda.Checkpoint{Stream: ev.Stream, Seq: ev.Seq, Time: ev.Time, Created: l.created}
 	l.all = append(l.all, ev)
 	select {
@@ -136,7 +139,7 @@ func (l *log) waiting(max int) (out []edda.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for ; l.at < len(l.all) && len(out) < max; l.at++ {
-		if ev := l.all[l.at]; ev.Seq > l.read[ev.Stream] {
+		if ev := l.all[l.at]; ev.Seq > l.read[ev.Stream] || ev.Seq == l.read[ev.Stream] && ev.Member > 1 {
 			l.read[ev.Stream] = ev.Seq
 			out = append(out, ev)
 		}
@@ -416,6 +419,14 @@ func (w *world) give(events ...edda.Event) {
 		w.log.publish(ev)
 	}
 	w.settle()
+}
+
+// giveBatch publishes events in one message, and waits until they are applied.
+func (w *world) giveBatch(events ...edda.Event) {
+	for i := range events {
+		events[i].Member, events[i].More = i+1, i < len(events)-1
+	}
+	w.give(events...)
 }
 
 // settle waits until every published event is durable.
