@@ -228,7 +228,15 @@ func (t *terminal) printReadRows(m *wire.Mapping, read []readMessage) {
 		lines = append(lines, line)
 	}
 	rows(t.out, []string{"seq", "subject", "type", "aggregate", "id", "tenant", "taken by"}, lines)
-	fmt.Fprintf(t.out, "%d messages of the stream %s; %d become dead letters\n", len(read), m.Stream(), dead)
+	messages := map[uint64]bool{}
+	for _, r := range read {
+		messages[r.Seq] = true
+	}
+	what := fmt.Sprintf("%d messages", len(messages))
+	if len(messages) < len(read) {
+		what = fmt.Sprintf("%d events in %s", len(read), what)
+	}
+	fmt.Fprintf(t.out, "%s of the stream %s; %d become dead letters\n", what, m.Stream(), dead)
 	for _, text := range distinctErrors(read) {
 		fmt.Fprintln(t.out, " ", printable(text))
 	}

@@ -125,7 +125,7 @@ func readCloudEvent(m Message) (event.Event, error) {
 		err = binaryMode(&ce, m)
 	}
 	if err != nil {
-		return ce, refuse(edda.DeadUndecodable, "the CloudEvent cannot be read: %v", err)
+		return ce, refuse(edda.DeadUndecodable, "the CloudEvent cannot be read: %s", strings.TrimSpace(err.Error()))
 	}
 	if ce.Type() == "" {
 		return ce, refuse(edda.DeadNoType, "the CloudEvent has no type")
