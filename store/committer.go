@@ -56,8 +56,11 @@ func (d *DB) probe() <-chan time.Time {
 }
 
 func (d *DB) commitWaiting() {
+	most := maxGroup
+	// gofail: var groupBound int
+	// most = groupBound
 	for {
-		group := d.queue.take(maxGroup, maxGroupBytes)
+		group := d.queue.take(most, maxGroupBytes)
 		if len(group) == 0 {
 			return
 		}

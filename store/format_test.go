@@ -69,6 +69,20 @@ func formatCheckpoint() edda.Checkpoint {
 	return edda.Checkpoint{Stream: "AGGREGATE_EVENTS", Seq: 7, Time: noon, Created: noon.Add(-time.Hour)}
 }
 
+// formatPosition lies within a batch of CloudEvents.
+func formatPosition() SagaPosition {
+	at := formatCheckpoint()
+	at.Partly = &edda.Partly{Seq: 8, Time: noon.Add(time.Second), Members: 2}
+	return SagaPosition{Tenant: "acme", Saga: "order", Checkpoint: at}
+}
+
+// formatMember is a member of that batch.
+func formatMember(id string) edda.Event {
+	ev := formatEvent(id)
+	ev.Seq, ev.Time, ev.Member = 8, noon.Add(time.Second), 2
+	return ev
+}
+
 func formatClaims() []edda.Claim {
 	return []edda.Claim{
 		{Tenant: "acme", CommandID: "c1", Effect: "charge", Owner: "w1", Claimed: noon},
@@ -98,14 +112,14 @@ func formatChanges() []Change {
 			Checkpoints: []edda.Checkpoint{formatCheckpoint()},
 		},
 		{
-			Positions: []SagaPosition{{Tenant: "acme", Saga: "order", Checkpoint: formatCheckpoint()}},
+			Positions: []SagaPosition{formatPosition()},
 			Claims:    formatClaims(),
 			Schedules: []edda.ScheduleState{{Tenant: "acme", Saga: "report", Name: "nightly", Last: noon}},
 			Manifests: []edda.Manifest{{Saga: "order", Version: 2, Hash: "abc", Text: "saga: order\n", Loaded: noon}},
 			Audits:    []Audit{{Time: noon, By: "ann", Verb: edda.VerbRetry, Key: formatHeld, Reason: "asked to", Detail: "by hand"}},
 			Replays:   []Replay{{ID: "01J0000000000000000000000A", Tenant: "acme", Saga: "order", Emit: "none", By: "ann", Begun: noon, Ended: noon, State: "done", Summary: json.RawMessage(`{"keys":1}`)}},
 		},
-		{Transitions: []edda.Transition{{Key: formatKey, Event: formatEvent("e4"), Fate: edda.FateHandled, Instance: formatInstance(2)}}},
+		{Transitions: []edda.Transition{{Key: formatKey, Event: formatMember("e4"), Fate: edda.FateHandled, Instance: formatInstance(2)}}},
 	}
 }
 
@@ -173,9 +187,8 @@ func readFormat(t *testing.T, db *opened) {
 	})
 	readFormatHistory(t, db)
 
-	position := SagaPosition{Tenant: "acme", Saga: "order", Checkpoint: formatCheckpoint()}
 	same(t, "checkpoints", must(db.Checkpoints()), []edda.Checkpoint{formatCheckpoint()})
-	same(t, "positions", must(db.Positions()), []SagaPosition{position})
+	same(t, "positions", must(db.Positions()), []SagaPosition{formatPosition()})
 	same(t, "schedules", must(db.Schedules()), formatChanges()[1].Schedules)
 	same(t, "replays", must(db.Replays()), formatChanges()[1].Replays)
 	same(t, "manifests", must(db.Manifests()), formatChanges()[1].Manifests)
@@ -191,7 +204,7 @@ func readFormat(t *testing.T, db *opened) {
 func readFormatHistory(t *testing.T, db *opened) {
 	in := formatInstance(1)
 	same(t, "history", must(db.History(formatKey, 10)), []Record{
-		{Key: formatKey, Commit: 3, Generation: 1, Version: 2, Revision: 2, Event: formatEvent("e4"), Fate: edda.FateHandled, Status: in.Status, State: in.State},
+		{Key: formatKey, Commit: 3, Generation: 1, Version: 2, Revision: 2, Event: formatMember("e4"), Fate: edda.FateHandled, Status: in.Status, State: in.State},
 		{
 			Key: formatKey, Commit: 1, Generation: 1, Version: 2, Revision: 1, Event: formatEvent("e1"), Fate: edda.FateHandled, Status: in.Status, State: in.State,
 			Handlers: []string{"Order.Placed"}, Outputs: []edda.Output{{Word: "effect", Name: "charge", Step: "charge", ID: "c1"}}, Work: []string{"c1", "f1"},
