@@ -71,12 +71,21 @@ var pointsOfAStart = []string{"logFolded", "logSettled", "logMade", "logBegun"}
 // kill is one entry of the plan: at a point, when it was passed so often; or, at
 // no point, after a time, and perhaps together with NATS.
 type kill struct {
-	point string
-	after int // passes before
-	wait  time.Duration
-	nats  bool
-	act   *act // that goes on meanwhile; nil where none has to
-	apart bool // effect commands and results go through their streams
+	point  string
+	after  int // passes before
+	wait   time.Duration
+	nats   bool
+	act    *act // that goes on meanwhile; nil where none has to
+	apart  bool // effect commands and results go through their streams
+	narrow bool
+}
+
+// terms are the failpoints of its life, besides the point.
+func (k kill) terms() []string {
+	if k.narrow {
+		return slices.Concat(narrow, k.act.env(k.point))
+	}
+	return k.act.env(k.point)
 }
 
 // killPlan is the same for the same seed.
@@ -86,14 +95,14 @@ func killPlan(seed uint64, n int) []kill {
 	var left []string
 	for i := range plan {
 		if i%randomEvery == randomEvery-1 {
-			plan[i] = kill{wait: time.Duration(rnd.IntN(1500)) * time.Millisecond, nats: i%natsEvery == natsEvery-1, act: anyAct(rnd), apart: wayOf(rnd, "")}
+			plan[i] = kill{wait: time.Duration(rnd.IntN(1500)) * time.Millisecond, nats: i%natsEvery == natsEvery-1, act: anyAct(rnd), apart: wayOf(rnd, ""), narrow: rnd.IntN(2) == 0}
 			continue
 		}
 		if len(left) == 0 {
 			left = slices.Clone(points)
 			rnd.Shuffle(len(left), func(a, b int) { left[a], left[b] = left[b], left[a] })
 		}
-		plan[i] = kill{point: left[0], after: passes(rnd, left[0]), act: actAt(left[0]), apart: wayOf(rnd, left[0])}
+		plan[i] = kill{point: left[0], after: passes(rnd, left[0]), act: actAt(left[0]), apart: wayOf(rnd, left[0]), narrow: rnd.IntN(2) == 0}
 		left = left[1:]
 	}
 	return plan
@@ -271,7 +280,7 @@ func ask(url string) (string, bool) {
 func (w *torture) dieAt(k kill) {
 	w.t.Helper()
 	if k.point == "" {
-		w.launch(append(failpointsOf(k.act.env("")...), way(k.apart))...)
+		w.launch(append(failpointsOf(k.terms()...), way(k.apart))...)
 		end := w.operators.during(k.act)
 		w.await(k.wait, func() bool { return false })
 		w.dieAnywhere(k.nats)
@@ -283,7 +292,7 @@ func (w *torture) dieAt(k kill) {
 	if k.after > 0 {
 		terms = fmt.Sprintf("%d*off->%s", k.after, terms)
 	}
-	w.launch(append(failpointsOf(append(k.act.env(k.point), k.point+"="+terms)...), way(k.apart))...)
+	w.launch(append(failpointsOf(append(k.terms(), k.point+"="+terms)...), way(k.apart))...)
 	end := func() {}
 	if k.act != nil {
 		end = w.operators.during(k.act)
@@ -307,9 +316,12 @@ func (w *torture) dieAt(k kill) {
 }
 
 // settings are failpoints that do not stop a process but say how it works: a table
-// of the store is folded after so few bytes that every life passes the fold's points,
-// and so few bytes go into a change set that the members of a batch go into several.
-var settings = []string{"foldBound=return(131072)", "cutBound=return(8192)"}
+// of the store is folded after so few bytes that every life passes the fold's points.
+var settings = []string{"foldBound=return(131072)"}
+
+// narrow settings put every event into a commit of its own, so that a life may end between
+// two members of a batch.
+var narrow = []string{"cutBound=return(1)", "groupBound=return(1)"}
 
 // failpointsOf is the environment that sets failpoints.
 func failpointsOf(terms ...string) []string {
