@@ -159,3 +159,18 @@ func TestSkipOfManyLettersPassesThoseThatHoldNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestMembersOfABatchAreDoneInItsOrder: they were stored in one moment.
+func TestMembersOfABatchAreDoneInItsOrder(t *testing.T) {
+	at := time.Unix(9, 0)
+	of := func(seq uint64, member int) edda.DeadLetter {
+		return edda.DeadLetter{Event: edda.Event{Stream: "S", Seq: seq, Member: member, Time: at}}
+	}
+	var got []string
+	for _, d := range inOrder([]edda.DeadLetter{of(2, 10), of(2, 9), of(1, 0), of(2, 1)}) {
+		got = append(got, d.Event.Number())
+	}
+	if want := []string{"1", "2:1", "2:9", "2:10"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
