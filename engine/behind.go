@@ -43,7 +43,7 @@ func (p SagaTenant) compare(other SagaTenant) int {
 type laggard struct {
 	SagaTenant
 	start    map[string]uint64          // where this process found it, by stream
-	read     map[string]readTo          // all its events up to here are applied or in the queue
+	read     map[string]readPosition    // all its events up to here are applied or in the queue
 	applied  map[string]edda.Checkpoint // evaluated
 	durable  map[string]edda.Checkpoint // committed; nil before its first commit
 	withheld map[string]uint64          // last event that the main line withheld
@@ -64,7 +64,7 @@ type laggard struct {
 
 func newLaggard(p SagaTenant) *laggard {
 	return &laggard{
-		SagaTenant: p, start: map[string]uint64{}, read: map[string]readTo{},
+		SagaTenant: p, start: map[string]uint64{}, read: map[string]readPosition{},
 		applied: map[string]edda.Checkpoint{}, withheld: map[string]uint64{},
 	}
 }
@@ -377,7 +377,7 @@ func (v *loop) resetLaggards() {
 	for _, l := range v.catchUp.laggards {
 		if l.rejoining { // what it had read beyond the main line is read again
 			l.dismiss()
-			l.read = map[string]readTo{}
+			l.read = map[string]readPosition{}
 		}
 		from := l.durable
 		if all := v.catchUp.laggards[SagaTenant{AllTenants, l.Saga}]; from == nil && all != nil {

@@ -245,7 +245,7 @@ func (v *loop) readEvents(a *assignment, got Fetched, done report) {
 		if l.has(ev) {
 			continue
 		}
-		l.read[ev.Stream] = readUpTo(ev)
+		l.read[ev.Stream] = readWith(ev)
 		if ev.Kind == edda.KindEvent && ev.Malformed == "" {
 			it := arrival(*ev, got)
 			it.past, it.lag = true, l
@@ -319,7 +319,7 @@ func (v *loop) sliceOver(a *assignment) bool {
 
 // skipTo moves the laggard to a position up to which it has no events but those in its queue.
 func (l *laggard) skipTo(at edda.Checkpoint) {
-	l.read[at.Stream] = readTo{seq: at.Seq}
+	l.read[at.Stream] = readPosition{seq: at.Seq}
 	for _, it := range l.queue {
 		if it.position().Stream == at.Stream {
 			return
@@ -371,7 +371,7 @@ func (v *loop) rejudge() {
 		l.problem, l.retryAt = nil, time.Time{}
 		// The queue may hold events of other tenants now, and the main line may have passed
 		// events that are now meant for the laggard.
-		l.queue, l.read = nil, map[string]readTo{}
+		l.queue, l.read = nil, map[string]readPosition{}
 		for stream := range l.applied {
 			if slices.Contains(v.opts.CatchUp.Streams, stream) {
 				l.withheld[stream] = max(l.withheld[stream], v.positions.applied[stream].Last())

@@ -121,7 +121,7 @@ func (v *loop) putBack(items []*item) {
 			continue
 		}
 		if l := it.lag; l != nil {
-			l.read[it.event.Stream] = l.read[it.event.Stream].further(readUpTo(&it.event))
+			l.read[it.event.Stream] = l.read[it.event.Stream].further(readWith(&it.event))
 			past[l] = append(past[l], it)
 			continue
 		}

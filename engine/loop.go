@@ -181,7 +181,7 @@ func (v *loop) drain(done report) {
 	v.queue.dues = nil
 	for _, l := range v.catchUp.laggards { // the next start reads their queues again
 		l.dismiss()
-		l.queue, l.read = nil, map[string]readTo{}
+		l.queue, l.read = nil, map[string]readPosition{}
 	}
 }
 

@@ -14,7 +14,7 @@ const tidyEvery = 10 * time.Second
 // positions are those of the main line in the streams, by stream. The durable one is never
 // ahead of the applied one.
 type positions struct {
-	read       map[string]readTo          // how far it is taken from the source
+	read       map[string]readPosition    // how far it is taken from the source
 	applied    map[string]edda.Checkpoint // evaluated
 	durable    map[string]edda.Checkpoint // committed
 	created    map[string]time.Time       // when a stream was created; empty until the end poller has reported
@@ -25,7 +25,7 @@ type positions struct {
 
 func newPositions(durable []edda.Checkpoint) positions {
 	p := positions{
-		read: map[string]readTo{}, applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
+		read: map[string]readPosition{}, applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
 		created: map[string]time.Time{},
 	}
 	for _, at := range durable {

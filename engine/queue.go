@@ -39,7 +39,7 @@ func (v *loop) take() {
 				v.metrics.fate("", edda.FateDuplicate)
 				continue
 			}
-			v.positions.read[ev.Stream] = readUpTo(ev)
+			v.positions.read[ev.Stream] = readWith(ev)
 		}
 		v.enqueue(arrival(*ev, got))
 		v.queue.bytes += len(ev.Payload)
