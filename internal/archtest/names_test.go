@@ -29,6 +29,7 @@ func sharedNames() map[string]string {
 		"part of a demo, which no other package sees":                     "Count",
 		"one database: of Redis, of SQL, a store, its WAL":                "DB database",
 		"an entry of a list: of tokens, of claims, of waiting events":     "Entry Field",
+		"the replicated log, its records, their kinds and places":         "Log Record Kind Mark",
 		"one call over a connection":                                      "local",
 	}
 }

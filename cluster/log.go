@@ -1,0 +1,76 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"math"
+)
+
+// Errors of a Log. After ErrFenced or ErrMoved an owner stops at once, without a last append.
+var (
+	ErrFenced  = errors.New("another node has taken the log over")
+	ErrMoved   = errors.New("the log has gone on without this record")
+	ErrTrimmed = errors.New("the log has been trimmed behind this place: copy the store of another node")
+)
+
+// Forever is the sequence up to which a Read follows the log without end.
+const Forever = math.MaxUint64
+
+// Visit takes a whole record and the mark behind it.
+type Visit func(Mark, Record) error
+
+// Log is the replicated log of one shard.
+type Log interface {
+	// Append appends a record behind a mark and returns the mark behind the record, or ErrFenced or
+	// ErrMoved. With any other error, such as the end of ctx, nobody knows whether the record will be
+	// in the log: the caller has no mark to go on with, and must take over again. One goroutine at a
+	// time appends.
+	Append(ctx context.Context, after Mark, r Record) (Mark, error)
+
+	// Read passes every whole record behind a mark to visit, in order, up to the message with the
+	// sequence until; with Forever it follows the log until ctx ends. It returns the first error of
+	// visit. ErrTrimmed says that the log no longer has the message behind the mark. Reads may run
+	// at the same time as each other and as an append.
+	Read(ctx context.Context, after Mark, until uint64, visit Visit) error
+
+	// End returns the last message as the leader knows it, and waits for a leader until ctx ends. A
+	// deposed leader may answer, too, so only an acknowledged append proves the end.
+	End(ctx context.Context) (Last, error)
+
+	// Trim removes the messages before that of a mark. That one stays, so the log is never empty.
+	Trim(ctx context.Context, upto Mark) error
+}
+
+// Take makes a node the owner of the log, as far as the log is concerned. It reads what lies behind a
+// mark, passes it to visit, and appends an Own record behind it. It returns the mark of that record.
+// From then on no record of an earlier epoch is appended, so everything that was ever acknowledged
+// has been visited: only now may the node serve. Take goes on until it owns the log or ctx ends, so
+// the caller decides whether the node should try.
+func Take(ctx context.Context, log Log, after Mark, node string, level int, visit Visit) (Mark, error) {
+	for {
+		last, err := log.End(ctx)
+		if err != nil {
+			return Mark{}, err
+		}
+		err = log.Read(ctx, after, last.Seq, func(m Mark, r Record) error {
+			after = m
+			return visit(m, r)
+		})
+		if err != nil {
+			return Mark{}, err
+		}
+		at, own := Barrier(after, last.Seq, node, level)
+		owned, err := log.Append(ctx, at, own)
+		if !errors.Is(err, ErrFenced) && !errors.Is(err, ErrMoved) {
+			return owned, err
+		}
+	}
+}
+
+// Barrier is the Own record of a node that has read up to the message with a sequence, and the mark
+// to append it behind. The mark is behind the parts of an unfinished record, which become void.
+func Barrier(after Mark, seq uint64, node string, level int) (Mark, Record) {
+	own := after.Own(node, level)
+	after.Seq = max(after.Seq, seq)
+	return after, own
+}
