@@ -105,6 +105,7 @@ func TestInstanceListSaysWhichSagasAreBehind(t *testing.T) {
 	for want, b := range map[string]server.SagaBehind{
 		"beta: catching up, 12,345 of 100,000 messages":                                            {Tenant: "*", Saga: "beta", Done: 12_345, Left: 87_655},
 		"beta of acme: paused, jetstream has no room for more of its work; 1 message waits":        {Tenant: "acme", Saga: "beta", Left: 1, Paused: "jetstream"},
+		"beta of acme: paused, jetstream has no room for more of its work; 1,204 messages wait":    {Tenant: "acme", Saga: "beta", Left: 1204, Paused: "jetstream"},
 		"beta: behind by 1,000 messages: saga beta is not loaded: it goes on where it was once it": {Tenant: "*", Saga: "beta", Left: 1000, Problem: "saga beta is not loaded: it goes on where it was once it is"},
 	} {
 		if got := behindLine(b); !strings.HasPrefix(got, want) {

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"edda/internal/testkit"
-	"edda/manifests"
 )
 
 // docBlock is a fenced block of a page.
@@ -103,23 +102,6 @@ func accepted(t *testing.T, words []string) error {
 	return c.ValidateArgs(c.Flags().Args())
 }
 
-// TestEveryManifestOfTheDocsIsOne: each block of YAML in the docs that begins a saga or an effect parses.
-func TestEveryManifestOfTheDocsIsOne(t *testing.T) {
-	n := 0
-	for _, b := range docBlocks(t) {
-		if b.info != "yaml" || !strings.HasPrefix(b.text, "saga: ") && !strings.HasPrefix(b.text, "effect: ") {
-			continue
-		}
-		n++
-		if _, problems := manifests.Parse(filepath.Base(b.page), []byte(b.text)); problems.Failed() {
-			t.Errorf("%s: %v", b.page, problems[0])
-		}
-	}
-	if n < 6 {
-		t.Errorf("only %d manifests are in the docs: the test does not find them", n)
-	}
-}
-
 var (
 	docLink    = regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
 	docHeading = regexp.MustCompile(`(?m)^#+ (.+)$`)
@@ -155,34 +137,5 @@ func TestEveryLinkOfTheDocsLeadsSomewhere(t *testing.T) {
 	}
 	if n < 100 {
 		t.Errorf("only %d links are in the docs: the test does not find them", n)
-	}
-}
-
-// TestTheGuidesLintAndPassTheirTests: the manifests of each guide together are complete.
-func TestTheGuidesLintAndPassTheirTests(t *testing.T) {
-	text := string(testkit.Value[[]byte](t)(os.ReadFile("../docs/GUIDES.md")))
-	n := 0
-	for _, section := range strings.Split(text, "\n## ")[1:] {
-		var all []string
-		for _, m := range docFence.FindAllStringSubmatch(section, -1) {
-			if m[1] == "yaml" {
-				all = append(all, m[2])
-			}
-		}
-		if len(all) == 0 {
-			continue
-		}
-		n++
-		title, _, _ := strings.Cut(section, "\n")
-		dir := folder(t, map[string]string{"guide.yaml": strings.Join(all, "---\n")})
-		if code, out := (&running{}).edda(t, "lint", dir); code != exitDone || !strings.Contains(out, "no problems") {
-			t.Errorf("%s: %s", title, out)
-		}
-		if code, out := (&running{}).edda(t, "test", dir); code != exitDone && strings.Contains(all[0], "\ntests:") {
-			t.Errorf("%s: %s", title, out)
-		}
-	}
-	if n < 5 {
-		t.Errorf("only %d guides have manifests: the test does not find them", n)
 	}
 }

@@ -55,19 +55,21 @@ func (r *running) pasted(t *testing.T, text, after string) string {
 	return out
 }
 
-// words splits a command line as a shell does, with single quotes and backslashes.
+// words splits a command line as a shell does, with quotes and backslashes.
 func words(t *testing.T, line string) (out []string) {
 	t.Helper()
 	var word strings.Builder
-	quoted, begun := false, false
+	quoted, begun := byte(0), false
 	for i := 0; i < len(line); i++ {
 		switch c := line[i]; {
-		case c == '\'':
-			quoted, begun = !quoted, true
-		case c == '\\' && !quoted:
+		case (c == '\'' || c == '"') && quoted == 0:
+			quoted, begun = c, true
+		case c == quoted:
+			quoted = 0
+		case c == '\\' && quoted == 0:
 			i++
 			word.WriteByte(line[i])
-		case c == ' ' && !quoted:
+		case c == ' ' && quoted == 0:
 			if begun || word.Len() > 0 {
 				out = append(out, word.String())
 			}
@@ -77,7 +79,7 @@ func words(t *testing.T, line string) (out []string) {
 			word.WriteByte(c)
 		}
 	}
-	if quoted {
+	if quoted != 0 {
 		t.Fatalf("a quote does not end: %s", line)
 	}
 	if begun || word.Len() > 0 {

@@ -29,9 +29,15 @@ func startNATS(t *testing.T, addr string) *kv.Embedded {
 // startRun starts edda run on a free port, which its log tells.
 func startRun(t *testing.T, nats string, args ...string) *running {
 	t.Helper()
+	return startRunIn(t, nil, nats, args...)
+}
+
+// startRunIn starts it with variables.
+func startRunIn(t *testing.T, env []string, nats string, args ...string) *running {
+	t.Helper()
 	r := &running{out: newScreen(), err: newScreen(), nats: nats, addr: freeAddr(t)}
 	ctx, cancel := context.WithCancel(t.Context())
-	term := &terminal{in: strings.NewReader(""), out: r.out, err: r.err, env: []string{"NATS_URL=" + nats}}
+	term := &terminal{in: strings.NewReader(""), out: r.out, err: r.err, env: append([]string{"NATS_URL=" + nats}, env...)}
 	code := make(chan int, 1)
 	go func() {
 		code <- term.run(ctx, append([]string{"run", "--addr", r.addr}, args...))

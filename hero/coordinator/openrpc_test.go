@@ -123,7 +123,7 @@ func TestTheSessionOfTheDocsRuns(t *testing.T) {
 	page, err := os.ReadFile("../../docs/HERO.md")
 	testkit.Must(t, err)
 	_, rest, found := strings.Cut(string(page), "### A session with curl")
-	_, rest, opened := strings.Cut(rest, "```sh\n")
+	_, rest, opened := strings.Cut(rest, "```sh session\n")
 	script, _, closed := strings.Cut(rest, "```")
 	if !found || !opened || !closed {
 		t.Fatal("docs/HERO.md has no session")

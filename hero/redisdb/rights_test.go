@@ -3,6 +3,7 @@ package redisdb
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -121,5 +122,30 @@ func TestAMissingRightIsNamed(t *testing.T) {
 	is(t, err, edda.Temporary)
 	if !strings.Contains(err.Error(), "docs/HERO.md") || !strings.Contains(err.Error(), "blmove") {
 		t.Error(err)
+	}
+}
+
+// TestTheSettingsOfTheDocsAreThoseOfRedis: a Redis starts with the lines of docs/HERO.md, and has them.
+func TestTheSettingsOfTheDocsAreThoseOfRedis(t *testing.T) {
+	page, err := os.ReadFile("../../docs/HERO.md")
+	testkit.Must(t, err)
+	_, text, _ := strings.Cut(string(page), "```text redis.conf\n")
+	text, _, _ = strings.Cut(text, "```")
+	want := map[string]string{}
+	var options []string
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		want[name] = value
+		options = append(options, "--"+name, value)
+	}
+	if len(want) != 4 {
+		t.Fatalf("docs/HERO.md has the settings %v", want)
+	}
+	admin := raw(t, open(t, Options{Addr: real(t, realservers.RedisOptions{More: options}).Address()}), 0)
+	for name, value := range want {
+		if got := admin.ConfigGet(t.Context(), name).Val()[name]; got != value {
+			t.Errorf("%s is %q, want %q", name, got, value)
+		}
 	}
 }
