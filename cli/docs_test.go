@@ -139,3 +139,80 @@ func TestEveryLinkOfTheDocsLeadsSomewhere(t *testing.T) {
 		t.Errorf("only %d links are in the docs: the test does not find them", n)
 	}
 }
+
+const mostWords = 25
+
+var (
+	docCode     = regexp.MustCompile("`[^`]*`")
+	docTarget   = regexp.MustCompile(`\]\([^)]*\)`)
+	listItem    = regexp.MustCompile(`^ *([-*]|\d+\.) `)
+	sentenceEnd = regexp.MustCompile(`[.?!]["*)]*(\s+|$)|:$`)
+	codes       = regexp.MustCompile(`\bcode([ ,→()/]+code\b)+`) // a list of codes is read as one word
+	abbreviated = regexp.MustCompile(`\b(e\.g|i\.e|etc)\.`)
+	docWord     = regexp.MustCompile(`[\p{L}\p{N}]`)
+)
+
+// sentences returns the sentences of a page's prose: of its paragraphs, items of lists and cells of
+// tables. A code is one word.
+func sentences(page string) (out []string) {
+	page = docFence.ReplaceAllString(page, "\n\n")
+	var part []string
+	end := func() {
+		text := docTarget.ReplaceAllString(docCode.ReplaceAllString(strings.Join(part, " "), "code"), "]")
+		text = codes.ReplaceAllString(text, "code")
+		for _, s := range sentenceEnd.Split(abbreviated.ReplaceAllString(text, "$1"), -1) {
+			if s = strings.TrimSpace(s); s != "" {
+				out = append(out, s)
+			}
+		}
+		part = nil
+	}
+	for line := range strings.Lines(page) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			end()
+			continue
+		}
+		if strings.HasPrefix(line, "|") {
+			end()
+			for _, cell := range strings.Split(docCode.ReplaceAllString(strings.ReplaceAll(line, `\|`, ""), "code"), "|") {
+				for _, s := range strings.Split(cell, "; ") { // a cell holds notes
+					part = []string{s}
+					end()
+				}
+			}
+			continue
+		}
+		if listItem.MatchString(line) {
+			end()
+		}
+		part = append(part, listItem.ReplaceAllString(line, ""))
+	}
+	end()
+	return out
+}
+
+// TestTheSentencesOfTheDocsAreShort: 25 words at most.
+func TestTheSentencesOfTheDocsAreShort(t *testing.T) {
+	n := 0
+	for _, page := range docPages(t) {
+		if filepath.Base(page) == "ARCHITECTURE.md" {
+			continue // has lists of packages
+		}
+		for _, s := range sentences(string(testkit.Value[[]byte](t)(os.ReadFile(page)))) {
+			n++
+			words := 0
+			for _, word := range strings.Fields(s) {
+				if docWord.MatchString(word) {
+					words++
+				}
+			}
+			if words > mostWords {
+				t.Errorf("%s: %d words: %s", page, words, s)
+			}
+		}
+	}
+	if n < 2000 {
+		t.Errorf("only %d sentences are in the docs: the test does not find them", n)
+	}
+}

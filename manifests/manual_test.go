@@ -113,8 +113,8 @@ func (k *keysOf) walk(name string, value, schema any) bool {
 	return s["type"] == nil || s["type"] != "object" && s["type"] != "array"
 }
 
-// TestTheManualShowsEveryKey: the manifests of docs/LANGUAGE.md, which a test of the commands lints and tests, have each
-// key of the schema, and each word that it allows.
+// TestTheManualShowsEveryKey: the manifests of docs/LANGUAGE.md have each key of the schema, and triggers of each form.
+// A test in cli lints them and runs their tests.
 func TestTheManualShowsEveryKey(t *testing.T) {
 	var schema map[string]any
 	if err := json.Unmarshal(Schema(), &schema); err != nil {
@@ -124,7 +124,7 @@ func TestTheManualShowsEveryKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &keysOf{mapping(schema["$defs"]), map[string]int{}}
+	k, triggers := &keysOf{mapping(schema["$defs"]), map[string]int{}}, ""
 	ofAnyAction := regexp.MustCompile(`^action_\w+\.(if|id|priority)$`)
 	for _, m := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		d := yaml.NewDecoder(strings.NewReader(m[1]))
@@ -138,6 +138,17 @@ func TestTheManualShowsEveryKey(t *testing.T) {
 				name = "effect"
 			}
 			k.walk(name, document, k.defs[name])
+			for trigger := range mapping(document["on"]) {
+				triggers += "| " + trigger + " |\n"
+			}
+		}
+	}
+	for _, form := range []string{
+		`[A-Z]\w+ &`, `\.\w+ \|.* \| `, `[A-Z]\w+\.[A-Z]\w+ `, `com\.\w+\.\w+\.\w+ `, `[a-z]\w+\.[A-Z]\w+ `, `\.ok `, `\.failed `, `\.timeout `, `\.undone `, `\.all `,
+		`timer\.`, `schedule\.`, `signal\.`, `saga\.failed `, `saga\.deadline `, `\w+\.approve `,
+	} {
+		if !regexp.MustCompile(form).MatchString(triggers) {
+			t.Errorf("docs/LANGUAGE.md shows no trigger %s in\n%s", form, triggers)
 		}
 	}
 	var missing []string
