@@ -218,8 +218,9 @@ func (s *docSession) edda(env map[string]string, words, want []string, file stri
 	if s.serving != nil {
 		list = append(list, "EDDA_URL="+cmp.Or(env["EDDA_URL"], s.serving.addr), "NATS_URL="+s.serving.nats)
 	}
-	deadline := time.Now().Add(patience)
-	for {
+	deadline, tick := time.After(patience), time.NewTicker(20*time.Millisecond)
+	defer tick.Stop()
+	for late := false; ; {
 		var answer bytes.Buffer
 		out := newScreen()
 		term := &terminal{in: strings.NewReader("y\n"), out: io.MultiWriter(&answer, out), err: out, env: list}
@@ -239,10 +240,14 @@ func (s *docSession) edda(env map[string]string, words, want []string, file stri
 			}
 			return
 		}
-		if !soon.MatchString(line) || time.Now().After(deadline) {
+		if !soon.MatchString(line) || late {
 			t.Fatalf("edda %s: exit code %d, lacks %q\n%s", line, code, missing, out)
 		}
-		time.Sleep(20 * time.Millisecond)
+		select {
+		case <-tick.C:
+		case <-deadline:
+			late = true
+		}
 	}
 }
 
