@@ -98,8 +98,9 @@ func shownMessages(t *testing.T, page string) (out []shown) {
 		case "text message":
 			out = append(out, shown{shownBlock(t, text), says})
 		case "sh":
-			line, _, _ := strings.Cut(text, "\n")
-			out = append(out, shown{shownCommand(t, line), says})
+			if line, _, _ := strings.Cut(text, "\n"); strings.HasPrefix(line, "nats pub ") {
+				out = append(out, shown{shownCommand(t, line), says})
+			}
 		}
 	}
 	return out
