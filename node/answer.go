@@ -117,6 +117,18 @@ func (p *process) audited(ctx context.Context, who server.Operator, verb, detail
 // errNoPipeline refuses calls that need the streams before JetStream is reached.
 var errNoPipeline = edda.Classify(edda.Temporary, "jetstream is not reached yet: see whether NATS runs, and --nats-url")
 
+// mayRead returns nil if no other process can have the instances of the store.
+func (p *process) mayRead(ctx context.Context) error {
+	l := p.pipeline.Load()
+	switch {
+	case l != nil:
+		return l.fences.pass(ctx)
+	case p.settings.sagas():
+		return errNoPipeline
+	}
+	return nil
+}
+
 // publisher returns what publishes to the streams.
 func (p *process) publisher() (*stream.Publisher, error) {
 	if l := p.pipeline.Load(); l != nil {

@@ -58,6 +58,12 @@ func problem(w http.ResponseWriter, status int, detail string) {
 	_ = json.NewEncoder(w).Encode(&huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
 }
 
+// unavailable answers a call that may succeed in a second.
+func unavailable(w http.ResponseWriter, detail string) {
+	w.Header().Set("Retry-After", "1")
+	problem(w, http.StatusServiceUnavailable, detail)
+}
+
 const (
 	// maxConnections bounds the open connections of one address. It is far above
 	// maxCalls, so that the server always finds one to close for a new client.
@@ -86,8 +92,7 @@ func bounded(next http.Handler) http.Handler {
 			defer func() { <-slots }()
 			next.ServeHTTP(w, r)
 		default:
-			w.Header().Set("Retry-After", "1")
-			problem(w, http.StatusServiceUnavailable, "too many calls are under way; try again")
+			unavailable(w, "too many calls are under way; try again")
 		}
 	})
 }

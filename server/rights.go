@@ -26,6 +26,8 @@ type right struct {
 	scope reach
 	// widens: ?process=true changes the scope to ofProcess.
 	widens bool
+	// fresh: the answer is the state of instances, so the fence must be passed first.
+	fresh bool
 }
 
 // reach is the object of a call.
@@ -44,7 +46,7 @@ const (
 // without a declared right, so a new route needs a line here.
 func rights() map[string]right {
 	probe := right{open: true}
-	reads, acts := right{role: access.Viewer}, right{role: access.Operator}
+	reads, acts := right{role: access.Viewer, fresh: true}, right{role: access.Operator}
 	shared, governs := right{role: access.Viewer, scope: ofProcess}, right{role: access.Admin, scope: ofProcess}
 	says := right{role: access.Viewer, scope: ofNobody}
 	const instance = "/v1/instances/{saga}/{key}"
@@ -74,7 +76,7 @@ func rights() map[string]right {
 		"GET /v1/deadletters/{id}":            reads,
 		"GET /v1/held":                        reads,
 		"GET /v1/parked":                      reads,
-		"GET /v1/audit":                       {role: access.Viewer, widens: true},
+		"GET /v1/audit":                       {role: access.Viewer, widens: true, fresh: true},
 		"POST /v1/deadletters/redrive":        acts,
 		"POST /v1/deadletters/drop":           acts,
 		"POST /v1/deadletters/skip":           acts,
@@ -122,6 +124,9 @@ func (r *routes) ServeHTTP(w http.ResponseWriter, req *http.Request) { r.mux.Ser
 // has every right, because the server then listens on loopback only.
 func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
 	need, declared := rights()[pattern]
+	if need.fresh && s.options.Fence != nil {
+		next = s.fenced(next)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.options.Tokens == nil || need.open {
 			if !need.open { // an open route does not protect its connection
@@ -148,6 +153,18 @@ func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
 		r.Header.Set(byHeader, signed(caller.Name, r.Header.Get(byHeader)))
 		if need.role == access.Admin {
 			s.options.Log.Info("an admin's call", zap.String("route", pattern), zap.String("by", caller.Name))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// fenced calls next if the fence lets it. While another process may have the tenants, our store may be behind
+// its store.
+func (s *Server) fenced(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.options.Fence(r.Context()); err != nil {
+			unavailable(w, fmt.Sprintf("the state of instances may be old: %v", err))
+			return
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -78,6 +78,9 @@ type Options struct {
 	// TLSEnds says that a proxy or a mesh in front terminates TLS. With tokens the
 	// server may then listen beyond loopback without TLS.
 	TLSEnds bool
+	// Fence is called before a read of instances. An error says that another process may have them now, so
+	// the read is refused. nil: none.
+	Fence func(context.Context) error
 	// CommitWait overrides commitWait.
 	CommitWait time.Duration
 

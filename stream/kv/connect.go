@@ -22,6 +22,9 @@ const (
 	// seconds: the third unanswered ping closes the connection.
 	pingEvery = 3 * time.Second
 	pingsLost = 2
+	// writeWithin bounds a write to the connection. The client holds its lock meanwhile, so without the bound
+	// a full socket of a frozen server would delay the pings, too.
+	writeWithin = 5 * time.Second
 	// reconnectWait is the interval of reconnects.
 	reconnectWait = 500 * time.Millisecond
 	// apiTimeout bounds JetStream requests without a deadline, and the wait for an ack of the
@@ -110,7 +113,9 @@ func newJetStream(nc *nats.Conn, domain, prefix string) (jetstream.JetStream, er
 func (c Connection) options() ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name(cmp.Or(c.Name, "edda")),
-		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost),
+		nats.FlusherTimeout(writeWithin), nats.ReconnectOnFlusherError(),
+		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
 		nats.IgnoreAuthErrorAbort(), // credentials may be renewed at any time
 	}
 	if c.Unbuffered {
