@@ -133,7 +133,7 @@ func (p *process) catchingUp(l *pipeline) engine.CatchUpOptions {
 			tenants := p.tenants
 			p.serving.RUnlock()
 			past, err := stream.OpenCatchUp(ctx, l.js, pair, from, stream.SourceOptions{
-				Codec: l.codec, Name: p.db.ID(), Tenants: tenants, Log: p.log.Named("catch-up"),
+				Codec: l.codec, Name: p.db.ID(), Tenants: tenants, Fence: l.fences.pass, Log: p.log.Named("catch-up"),
 			})
 			if err != nil {
 				return nil, err

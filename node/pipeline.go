@@ -347,7 +347,7 @@ func (p *process) openSource(ctx context.Context, l *pipeline) error {
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
 		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(), Begin: p.settings.begin(),
 		AcceptLoss: p.settings.AcceptStreamLoss, Committed: p.db.Checkpoints, Restored: p.restored, Log: p.log.Named("source"),
-		Strays: p.strays,
+		Strays: p.strays, Fence: l.fences.pass,
 	})
 	if err != nil {
 		return err

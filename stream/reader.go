@@ -63,9 +63,10 @@ type reader struct {
 	tenants    *atomic.Pointer[wire.Tenants]
 	buffer     *buffer
 	strays     *Strays
-	restored   bool            // the store is a backup that catches up with the streams
-	lenient    bool            // what the stream does not hold any more is skipped
-	wake       chan<- struct{} // the buffer has a new event
+	fence      func(context.Context) error // nil: none
+	restored   bool                        // the store is a backup that catches up with the streams
+	lenient    bool                        // what the stream does not hold any more is skipped
+	wake       chan<- struct{}             // the buffer has a new event
 	log        *zap.Logger
 	recreate   chan struct{} // capacity 1: recreate the consumer
 	created    time.Time     // of the stream
@@ -223,6 +224,11 @@ func (f *feed) drain() {
 func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
 	if err := r.verifyStream(ctx); err != nil {
 		return nil, err
+	}
+	if r.fence != nil {
+		if err := r.fence(ctx); err != nil {
+			return nil, fmt.Errorf("replace consumer %s of %s: %w", r.consumer, r.name, err)
+		}
 	}
 	err := r.js.DeleteConsumer(ctx, r.name, r.consumer)
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {

@@ -32,6 +32,9 @@ type SourceOptions struct {
 	// Committed returns the positions in the store: everything up to them is handled. It may be
 	// called concurrently. nil means that the store handles nothing of what is read.
 	Committed func() ([]edda.Checkpoint, error)
+	// Fence is called before a consumer is replaced. An error says that another process may read with the same
+	// consumer now. nil: none.
+	Fence func(context.Context) error
 	// Restored says that the store is a backup: the streams may have results of work that it has
 	// yet to begin. So results keep their place in the backlog even while new events are held.
 	Restored bool
@@ -186,7 +189,7 @@ func (s *Source) reader(js jetstream.JetStream, str, messages jetstream.Stream, 
 		js: js, stream: str, messages: messages, name: in.stream, consumer: o.consumer(), mapping: in.mapping,
 		families: in.families, unfiltered: in.all(str, o.Grammar), codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), strays: o.Strays, wake: s.wake, log: o.Log,
-		recreate: make(chan struct{}, 1), restored: s.strict, lenient: o.CatchUp != "", created: from.Created, at: from.Time, read: from.Seq, buffered: from.Seq, from: from.Seq, committed: o.Committed,
+		recreate: make(chan struct{}, 1), fence: o.Fence, restored: s.strict, lenient: o.CatchUp != "", created: from.Created, at: from.Time, read: from.Seq, buffered: from.Seq, from: from.Seq, committed: o.Committed,
 	}
 }
 

@@ -17,6 +17,8 @@ const (
 	maxPending = 8192
 	// storeWithin bounds that wait.
 	storeWithin = time.Minute
+	// pingEvery lets a frozen server be noticed within three pings.
+	pingEvery = 3 * time.Second
 	// idleFor bounds how long nothing at all may end while something should.
 	idleFor = time.Minute
 )
@@ -34,7 +36,7 @@ type Client struct {
 
 // Connect connects a client, and subscribes to all facts of the tenant "default".
 func Connect(url string) (*Client, error) {
-	nc, err := nats.Connect(url, nats.Name("edda harness"))
+	nc, err := nats.Connect(url, nats.Name("edda harness"), nats.PingInterval(pingEvery))
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", url, err)
 	}

@@ -16,7 +16,8 @@ import (
 
 func main() {
 	ctx := context.Background()
-	nc, _ := nats.Connect(os.Getenv("NATS_URL"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1))
+	nc, _ := nats.Connect(os.Getenv("NATS_URL"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+		nats.PingInterval(3*time.Second)) // a frozen server is left within 9 s
 	js, _ := jetstream.New(nc)
 	commands, err := js.CreateOrUpdateConsumer(ctx, "WORKFLOW_COMMANDS", jetstream.ConsumerConfig{
 		Durable: "worker_" + os.Args[1], FilterSubject: "tenant.*.effect." + os.Args[1] + ".*", AckWait: time.Minute})
