@@ -3,9 +3,11 @@
 package systemtest
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -94,7 +96,7 @@ func (o *owners) launch(name, host, data string) *child {
 
 // TestAThawedOwnerCallsNothingThatAnotherTookOver freezes a process with calls under way
 // and many more behind them, lets another one with a copy of its store take over, and
-// wakes the first: it must not call, not commit, and end by itself.
+// wakes the first: it must not call, not commit, not answer, and end by itself.
 func TestAThawedOwnerCallsNothingThatAnotherTookOver(t *testing.T) {
 	for name, test := range map[string]struct{ host, refusal string }{
 		"from another host":  {"edda-other", "a copied store must not run twice"},
@@ -160,8 +162,12 @@ func thawedOwner(t *testing.T, host, refusal string) {
 		})
 		return strings.Contains(b.err.String(), `"msg":"started"`)
 	})
+	asked := askFrozen(t, a)
 	thawed := time.Now()
 	signalled(t, a, syscall.SIGCONT)
+	if code, err := asked(); err == nil && code != http.StatusServiceUnavailable {
+		t.Errorf("the first shows instances of which the second has newer ones: %d", code)
+	}
 	if code := a.code(); code == 0 || !strings.Contains(a.err.String(), "taken over") {
 		t.Errorf("the first ended with %d: %s", code, a.err.tail())
 	}
@@ -198,6 +204,27 @@ func thawedOwner(t *testing.T, host, refusal string) {
 	}
 	if code := b.terminate(); code != 0 {
 		t.Errorf("exit code %d: %s", code, b.err.tail())
+	}
+}
+
+// askFrozen sends a request to a frozen process. The function that it returns reads the answer, or fails if the
+// process has ended without one.
+func askFrozen(t *testing.T, c *child) func() (status int, err error) {
+	t.Helper()
+	conn, err := net.Dial("tcp", c.addr) // the system accepts it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := fmt.Fprintf(conn, "GET /v1/instances HTTP/1.1\r\nHost: %s\r\nX-Tenant-Id: default\r\n\r\n", c.addr); err != nil {
+		t.Fatal(err)
+	}
+	return func() (int, error) {
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
 	}
 }
 
