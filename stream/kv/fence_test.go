@@ -189,8 +189,8 @@ func TestLivenessOfTheFormerHolder(t *testing.T) {
 }
 
 func BenchmarkFence(b *testing.B) {
-	f := newFence(nil, func(context.Context) error { return errors.New("shut") })
-	f.extend(f.now())
+	f := NewFence(time.Minute, nil, func(context.Context) error { return errors.New("shut") })
+	f.Extend(f.Now())
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := f.Pass(b.Context()); err != nil {

@@ -164,12 +164,12 @@ func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (
 		Store: o.Store, Host: o.Host, Process: o.Process, Tenants: o.Tenants, Worker: o.Worker, Since: time.Now().UTC(),
 		Where: thisProcess(), File: o.File,
 	}, lostSignal: make(chan struct{})}
-	l.fence = newFence(o.Clock, l.ask)
+	l.fence = NewFence(leaseTTL-leaseTTL/fenceEdge, o.Clock, l.ask)
 	if l.log == nil {
 		l.log = zap.NewNop()
 	}
 	var err error
-	if l.kv, err = openBucket(ctx, js, l.bucket); err != nil {
+	if l.kv, err = OpenBucket(ctx, js, l.bucket); err != nil {
 		return nil, err
 	}
 	if err := l.request(ctx); err != nil {
@@ -380,14 +380,14 @@ func (l *Lease) write(ctx context.Context, over uint64) error {
 	if err != nil {
 		return fmt.Errorf("write lease: %w", err)
 	}
-	sent := l.fence.now()
+	sent := l.fence.Now()
 	revision, err := put(ctx, l.kv, l.held.key(), value, over)
 	if err != nil {
 		return fmt.Errorf("write lease: %w", err)
 	}
 	l.revision = revision
 	if l.held.Held {
-		l.fence.extend(sent)
+		l.fence.Extend(sent)
 	}
 	return nil
 }
@@ -480,7 +480,7 @@ func (l *Lease) renewLocked(ctx context.Context) error {
 
 // lose closes the fence for good. The caller holds l.mu.
 func (l *Lease) lose(why error) {
-	l.fence.shut()
+	l.fence.Shut()
 	l.lost = why
 	close(l.lostSignal)
 }
@@ -498,7 +498,7 @@ func (l *Lease) attempt(ctx context.Context) error {
 		return nil
 	}
 	if !overtaken(err) { // the server may have lost a bucket in memory
-		kv, errOpen := openBucket(ctx, l.js, l.bucket)
+		kv, errOpen := OpenBucket(ctx, l.js, l.bucket)
 		if errOpen != nil {
 			return errors.Join(err, errOpen)
 		}

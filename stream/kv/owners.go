@@ -71,7 +71,7 @@ func (l *Lease) claimTenants(ctx context.Context, tenants wire.Tenants) error {
 	if l.held.Worker != nil {
 		return nil // workers have no instances
 	}
-	kv, err := openBucket(ctx, l.js, jetstream.KeyValueConfig{
+	kv, err := OpenBucket(ctx, l.js, jetstream.KeyValueConfig{
 		Bucket: OwnersBucket, Description: "edda: which store has the instances of which tenants",
 		Storage: l.bucket.Storage, Replicas: l.bucket.Replicas,
 	})
