@@ -1,0 +1,338 @@
+package clusternodes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/cluster"
+	"edda/internal/backoff"
+	"edda/internal/logthrottle"
+	"edda/stream/kv"
+)
+
+const (
+	// Bucket is the KV bucket of a cluster's nodes.
+	Bucket = "EDDA_CLUSTER"
+	// prefix begins the keys of nodes.
+	prefix = "node."
+	// beatWithin and lookWithin bound one request. A beat without an answer counts as not accepted.
+	beatWithin = time.Second
+	lookWithin = time.Second
+	// watchFirst and watchMost bound the delay before the watch is begun again.
+	watchFirst = 100 * time.Millisecond
+	watchMost  = 2 * time.Second
+)
+
+// ErrNotOwner says that the node has nothing that it could own.
+var ErrNotOwner = errors.New("this node owns nothing")
+
+// Options describe this node. ID is required.
+type Options struct {
+	ID string // of letters, digits, - and _
+	// Value returns what other nodes may know of this one. It is called before each beat; nil means nothing.
+	Value func() []byte
+	// Confirm proves that no other node has taken over what this node owns, by a write that another owner
+	// would refuse: after a lapse a beat alone does not, because this node may be convicted already. nil means
+	// that the node owns nothing, and its fence stays closed.
+	Confirm func(ctx context.Context) error
+	// Replicas are the least that the bucket must have; 3 when zero.
+	Replicas int
+	// Clock also advances while the process or the machine is paused; nil means the system's.
+	Clock func() time.Duration
+	Log   *zap.Logger
+}
+
+// Nodes beats for this node and knows which others are dead.
+type Nodes struct {
+	o       Options
+	kv      jetstream.KeyValue
+	leader  jetstream.Stream // its GetLastMsgForSubject asks the leader
+	fence   *kv.Fence
+	beats   *logthrottle.Throttle
+	changed chan struct{} // capacity 1: a node has died, come, or left
+
+	beating    lock // guards the beats: one is in flight
+	confirming lock // guards the proofs
+
+	mu       sync.Mutex // guards the fields below
+	detector *cluster.Detector
+	values   map[string][]byte
+}
+
+// lock is a mutex for a goroutine that waits for the server while it holds it.
+type lock chan struct{}
+
+func (l lock) Lock()   { l <- struct{}{} }
+func (l lock) Unlock() { <-l }
+
+// Open opens the bucket, and creates it if it is missing. A bucket with too few replicas is an edda.Permanent
+// error. Nothing beats before Run.
+func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Nodes, error) {
+	if o.ID == "" || strings.ContainsFunc(o.ID, notOfID) {
+		return nil, edda.Classify(edda.Permanent, "node %q: the id of a node has letters, digits, - and _", o.ID)
+	}
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	replicas := cmp.Or(o.Replicas, 3)
+	bucket, err := kv.OpenBucket(ctx, js, jetstream.KeyValueConfig{
+		Bucket: Bucket, Description: "edda: the nodes of a cluster", Storage: jetstream.FileStorage, Replicas: replicas,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s, err := js.Stream(ctx, "KV_"+Bucket)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", Bucket, err)
+	}
+	config := &s.CachedInfo().Config
+	if config.Replicas < replicas {
+		return nil, edda.Classify(edda.Permanent, "bucket %s has %d of the %d replicas that a cluster needs: nats stream edit KV_%s --replicas=%d adds them",
+			Bucket, config.Replicas, replicas, Bucket, replicas)
+	}
+	config.AllowDirect = false // only the client's view: a direct get asks any replica
+	n := &Nodes{o: o, kv: bucket, leader: s, changed: make(chan struct{}, 1), beating: make(lock, 1), confirming: make(lock, 1),
+		beats: logthrottle.New(o.Log, "a beat was not accepted"), detector: cluster.NewDetector(), values: map[string][]byte{}}
+	n.fence = kv.NewFence(cluster.LapseAfter, o.Clock, n.confirm)
+	return n, nil
+}
+
+func notOfID(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+}
+
+// Fence is open while this node surely owns what it owns. It closes cluster.LapseAfter since the last accepted
+// beat was sent, which is before another node can convict this one. It opens by Options.Confirm only.
+func (n *Nodes) Fence() *kv.Fence { return n.fence }
+
+// Node is another node.
+type Node struct {
+	cluster.Node
+	Value []byte // as of its last beat
+}
+
+// Others returns the other nodes, by id. It may be called concurrently.
+func (n *Nodes) Others() (out []Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, node := range n.detector.Nodes() {
+		out = append(out, Node{node, n.values[node.ID]})
+	}
+	return out
+}
+
+// Expect counts the silence of a node that a shard names, also if the bucket has no beat of it.
+func (n *Nodes) Expect(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.detector.Expect(id, n.fence.Now().Boot)
+}
+
+// Changed receives when a node has come, died or left. It only wakes; Others says what is.
+func (n *Nodes) Changed() <-chan struct{} { return n.changed }
+
+// Run beats, watches and judges until ctx ends. It never returns before that.
+func (n *Nodes) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { n.watch(ctx) })
+	tick := time.NewTicker(cluster.BeatEvery)
+	defer tick.Stop()
+	looks := make(chan string, 1)
+	looking := map[string]bool{}
+	for {
+		for _, id := range n.beat(ctx) {
+			if looking[id] {
+				continue
+			}
+			looking[id] = true
+			all.Go(func() {
+				n.look(ctx, id)
+				select {
+				case looks <- id:
+				case <-ctx.Done():
+				}
+			})
+		}
+		for ticked := false; !ticked; {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case id := <-looks:
+				delete(looking, id)
+			case <-tick.C:
+				ticked = true
+			}
+		}
+	}
+}
+
+// beat sends a beat. It returns the nodes that are suspected since, and none if it was not accepted.
+func (n *Nodes) beat(ctx context.Context) []string {
+	sent, revision, err := n.put(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			n.beats.Failed(err)
+		}
+		return nil
+	}
+	n.beats.Worked()
+	if n.fence.Open() { // no other node has missed a beat for long enough to convict this one
+		n.fence.Extend(sent)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.detector.Accepted(sent.Boot, revision)
+}
+
+// put writes this node's key.
+func (n *Nodes) put(ctx context.Context) (sent kv.Instant, revision uint64, err error) {
+	n.beating.Lock()
+	defer n.beating.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, beatWithin)
+	defer cancel()
+	var value []byte
+	if n.o.Value != nil {
+		value = n.o.Value()
+	}
+	sent = n.fence.Now()
+	revision, err = n.kv.Put(ctx, prefix+n.o.ID, value)
+	return sent, revision, err
+}
+
+// confirm opens the fence after a lapse: with a beat, so that nobody convicts this node from now on, and then
+// with the proof that nobody has taken over. Concurrent callers share one proof.
+func (n *Nodes) confirm(ctx context.Context) error {
+	if n.o.Confirm == nil {
+		return ErrNotOwner
+	}
+	n.confirming.Lock()
+	defer n.confirming.Unlock()
+	if n.fence.Open() {
+		return nil
+	}
+	sent, _, err := n.put(ctx)
+	if err != nil {
+		return edda.Classify(edda.Temporary, "beat after a lapse: %w", err)
+	}
+	if err := n.o.Confirm(ctx); err != nil {
+		return fmt.Errorf("confirm what this node owns: %w", err)
+	}
+	if n.fence.Extend(sent); !n.fence.Open() {
+		return edda.Classify(edda.Temporary, "what this node owns was confirmed too late")
+	}
+	return nil
+}
+
+// look asks the leader about a suspect. Without an answer nothing is known, and the next beat asks again.
+func (n *Nodes) look(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	m, err := n.leader.GetLastMsgForSubject(ctx, "$KV."+Bucket+"."+prefix+id)
+	var revision uint64
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+	case err != nil:
+		return
+	case m.Header.Get("KV-Operation") != "":
+		n.left(id)
+		return
+	default:
+		revision = m.Sequence
+	}
+	n.mu.Lock()
+	convicted := n.detector.Looked(id, revision, n.fence.Now().Boot)
+	n.mu.Unlock()
+	if convicted {
+		n.o.Log.Warn("a node is dead", zap.String("node", id), zap.Uint64("last_beat", revision))
+		n.signal()
+	}
+}
+
+// watch follows the beats of the others until ctx ends.
+func (n *Nodes) watch(ctx context.Context) {
+	retry := backoff.Exponential{First: watchFirst, Most: watchMost}
+	for ctx.Err() == nil {
+		w, err := n.kv.Watch(ctx, prefix+"*")
+		if err != nil {
+			n.o.Log.Warn("watching the nodes again", zap.Error(err))
+			_ = backoff.Wait(ctx, retry.Next())
+			continue
+		}
+		retry.Reset()
+		n.follow(ctx, w)
+	}
+}
+
+// follow returns when ctx ends, or the client gives the watch up.
+func (n *Nodes) follow(ctx context.Context, w jetstream.KeyWatcher) {
+	defer func() { _ = w.Stop() }() // the server removes its consumer in any case
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-w.Updates():
+			if !ok {
+				return
+			}
+			if e != nil { // nil: all keys were seen once
+				n.heard(e)
+			}
+		}
+	}
+}
+
+func (n *Nodes) heard(e jetstream.KeyValueEntry) {
+	id := strings.TrimPrefix(e.Key(), prefix)
+	switch {
+	case id == n.o.ID:
+		return
+	case e.Operation() != jetstream.KeyValuePut:
+		n.left(id)
+		return
+	}
+	n.mu.Lock()
+	_, known := n.values[id]
+	back := n.detector.Saw(id, e.Revision(), n.fence.Now().Boot)
+	n.values[id] = e.Value()
+	n.mu.Unlock()
+	if back || !known {
+		n.o.Log.Info("a node lives", zap.String("node", id))
+		n.signal()
+	}
+}
+
+func (n *Nodes) left(id string) {
+	n.mu.Lock()
+	n.detector.Left(id)
+	delete(n.values, id)
+	n.mu.Unlock()
+	n.signal()
+}
+
+func (n *Nodes) signal() {
+	select {
+	case n.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Leave closes the fence and deletes this node's key, so that nobody waits for its death. Run must have returned.
+func (n *Nodes) Leave(ctx context.Context) error {
+	n.beating.Lock()
+	defer n.beating.Unlock()
+	n.fence.Shut()
+	if err := n.kv.Delete(ctx, prefix+n.o.ID); err != nil {
+		return fmt.Errorf("leave the cluster: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package clusternodes
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"edda"
+	"edda/cluster"
+	"edda/internal/testkit"
+	"edda/internal/testkit/natscluster"
+)
+
+func TestMain(m *testing.M) { natscluster.Main(m) }
+
+// within bounds what a test waits for. An election of NATS takes 4 to 9 s.
+const within = 40 * time.Second
+
+// TestNodes shares one cluster among its tests, because the start takes an election.
+func TestNodes(t *testing.T) {
+	c := natscluster.Start(t)
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *natscluster.Cluster)
+	}{
+		{"a node stops to beat", testDeath},
+		{"a node leaves", testLeave},
+		{"the fence", testFence},
+		{"unfit", testUnfit},
+		{"the leader of the bucket is frozen", testFrozenLeader},
+		{"the leader of the bucket is killed", testKilledLeader},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, c) })
+	}
+}
+
+// member is a node that beats.
+type member struct {
+	*Nodes
+	t    *testing.T
+	id   string
+	js   jetstream.JetStream
+	logs *observer.ObservedLogs
+	stop func()
+}
+
+// join starts a node that is connected to some servers.
+func join(t *testing.T, c *natscluster.Cluster, urls, id string) *member {
+	t.Helper()
+	core, logs := observer.New(zap.InfoLevel)
+	m := &member{t: t, id: id, js: c.Connect(urls), logs: logs}
+	var err error
+	testkit.Until(t, within, "the bucket is open", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		m.Nodes, err = Open(ctx, m.js, Options{ID: id, Log: zap.New(core), Value: func() []byte { return []byte("of " + id) }})
+		return err == nil
+	})
+	m.run()
+	return m
+}
+
+// run beats until stop is called, or the test ends.
+func (m *member) run() {
+	ctx, cancel := context.WithCancel(m.t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = m.Run(ctx) // it ends with ctx
+	}()
+	m.stop = func() { cancel(); <-ended }
+	m.t.Cleanup(m.stop)
+}
+
+// convictions are how often the node has convicted another one.
+func (m *member) convictions() int { return m.logs.FilterMessage("a node is dead").Len() }
+
+// of returns what the node knows of another one.
+func (m *member) of(id string) Node {
+	for _, n := range m.Others() {
+		if n.ID == id {
+			return n
+		}
+	}
+	return Node{}
+}
+
+// members starts some nodes, and returns when each has heard the others.
+func members(t *testing.T, c *natscluster.Cluster, urls string, ids ...string) (all []*member) {
+	t.Helper()
+	for _, id := range ids {
+		all = append(all, join(t, c, urls, id))
+	}
+	heard(t, all)
+	return all
+}
+
+// heard waits until each node hears a beat of each other one that is sent from now on.
+func heard(t *testing.T, all []*member) {
+	t.Helper()
+	since := map[string]uint64{}
+	for _, m := range all {
+		for _, o := range all {
+			since[o.id] = max(since[o.id], m.of(o.id).Revision)
+		}
+	}
+	for _, m := range all {
+		for _, o := range all {
+			if m != o {
+				testkit.Until(t, within, m.id+" hears "+o.id, func() bool { return m.of(o.id).Revision > since[o.id] })
+			}
+		}
+	}
+}
+
+// leave ends the nodes of a test, so that the next one has none of them.
+func leave(t *testing.T, all []*member) {
+	t.Helper()
+	for _, m := range all {
+		m.stop()
+		testkit.Must(t, m.Leave(t.Context()))
+	}
+}
+
+func testDeath(t *testing.T, c *natscluster.Cluster) {
+	all := members(t, c, c.URLs(), "a", "b", "c")
+	if value := string(all[1].of("a").Value); value != "of a" {
+		t.Errorf("the value of a is %q", value)
+	}
+	all[0].stop()
+	died := time.Now()
+	for _, m := range all[1:] {
+		testkit.Until(t, within, m.id+" convicts a", func() bool { return m.of("a").Dead })
+		if took := time.Since(died); took < cluster.LapseAfter-cluster.BeatEvery || took > 3500*time.Millisecond {
+			t.Errorf("%s convicts after %s", m.id, took)
+		}
+	}
+	heard(t, all[1:])
+	all[0].run()
+	for _, m := range all[1:] {
+		testkit.Until(t, within, "a is back", func() bool { return !m.of("a").Dead })
+		if n := m.convictions(); n != 1 {
+			t.Errorf("%s has convicted %d nodes", m.id, n)
+		}
+	}
+	leave(t, all)
+}
+
+func testLeave(t *testing.T, c *natscluster.Cluster) {
+	all := members(t, c, c.URLs(), "a", "b")
+	leave(t, all[:1])
+	testkit.Until(t, time.Second, "a is gone", func() bool { return all[1].of("a").ID == "" })
+	all[1].Expect("a")
+	testkit.Until(t, within, "the owner of something has left without a word", func() bool { return all[1].of("a").ID == "" || all[1].of("a").Dead })
+	leave(t, all[1:])
+}
+
+// testFence: it opens by a proof, stays open by beats, and closes without them before anybody convicts the node.
+func testFence(t *testing.T, c *natscluster.Cluster) {
+	other := join(t, c, c.URLs(), "other")
+	owner := join(t, c, c.URLs(), "owner")
+	if err := owner.Fence().Pass(t.Context()); !errors.Is(err, ErrNotOwner) {
+		t.Errorf("a node that owns nothing passes: %v", err)
+	}
+	var proofs atomic.Int32
+	refused := errors.New("another one has it")
+	var refuse atomic.Bool
+	owner.o.Confirm = func(context.Context) error {
+		proofs.Add(1)
+		if refuse.Load() {
+			return refused
+		}
+		return nil
+	}
+	testkit.Must(t, owner.Fence().Pass(t.Context()))
+	for began := time.Now(); time.Since(began) < 2*cluster.LapseAfter; {
+		heard(t, []*member{other, owner})
+		if !owner.Fence().Open() {
+			t.Fatal("the fence closes although the node beats")
+		}
+	}
+	owner.stop()
+	stopped := time.Now()
+	testkit.Until(t, within, "the fence closes", func() bool { return !owner.Fence().Open() })
+	if took := time.Since(stopped); took > cluster.LapseAfter || other.of("owner").Dead {
+		t.Errorf("the fence closes after %s; the other node has convicted: %v", took, other.of("owner").Dead)
+	}
+	if n := proofs.Load(); n != 1 {
+		t.Errorf("%d proofs, want one", n)
+	}
+	owner.run()
+	heard(t, []*member{other, owner})
+	if owner.Fence().Open() {
+		t.Error("a beat alone opens the fence after a lapse")
+	}
+	refuse.Store(true)
+	if err := owner.Fence().Pass(t.Context()); !errors.Is(err, refused) {
+		t.Errorf("it passes after another one has taken over: %v", err)
+	}
+	refuse.Store(false)
+	testkit.Must(t, owner.Fence().Pass(t.Context()))
+	leave(t, []*member{other, owner})
+	if owner.Fence().Open() {
+		t.Error("the fence of a node that has left is open")
+	}
+}
+
+func testUnfit(t *testing.T, c *natscluster.Cluster) {
+	js := c.Connect(c.URLs())
+	_, err := Open(t.Context(), js, Options{ID: "a.b"})
+	testkit.WantError(t, err, edda.Permanent, `node "a.b"`)
+	_, err = Open(t.Context(), js, Options{ID: "a", Replicas: 5})
+	testkit.WantError(t, err, edda.Permanent, "3 of the 5 replicas", "--replicas=5")
+}
+
+// testFrozenLeader: the nodes are connected to the other servers. Nobody's beats are stored during the election.
+func testFrozenLeader(t *testing.T, c *natscluster.Cluster) {
+	leader := c.Leader(c.Connect(c.URLs()), "KV_"+Bucket)
+	all := members(t, c, c.Others(leader), "a", "b", "c")
+	c.Freeze(leader)
+	defer c.Thaw(leader)
+	survives(t, all)
+	c.Thaw(leader)
+	survives(t, all)
+	leave(t, all)
+}
+
+func testKilledLeader(t *testing.T, c *natscluster.Cluster) {
+	leader := c.Leader(c.Connect(c.URLs()), "KV_"+Bucket)
+	all := members(t, c, c.URLs(), "a", "b", "c")
+	c.Kill(leader)
+	survives(t, all)
+	c.Restart(leader)
+	survives(t, all)
+	leave(t, all)
+}
+
+// survives waits until all have heard all for longer than a death takes, and nobody has been convicted.
+func survives(t *testing.T, all []*member) {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < cluster.DeadAfter+2*time.Second; {
+		heard(t, all)
+	}
+	for _, m := range all {
+		if n := m.convictions(); n > 0 {
+			t.Errorf("%s has convicted %d living nodes: %+v", m.id, n, m.logs.FilterMessage("a node is dead").All())
+		}
+	}
+}
