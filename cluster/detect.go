@@ -33,13 +33,13 @@ const (
 // The times are those of one clock that also advances while the process or the machine is paused, and of no
 // other node. The zero value is not usable; use NewDetector. A Detector is not safe for concurrent use.
 type Detector struct {
-	nodes    map[string]*watched
+	nodes    map[string]*peer
 	revision uint64        // of the last own beat
 	sent     time.Duration // when it was sent
 }
 
-// watched is what a detector knows of another node.
-type watched struct {
+// peer is what a detector knows of another node.
+type peer struct {
 	revision uint64
 	seen     time.Duration // when we learned of that revision
 	silence  time.Duration // since then, in own accepted beats
@@ -47,7 +47,7 @@ type watched struct {
 }
 
 // NewDetector returns a detector that knows no other node.
-func NewDetector() *Detector { return &Detector{nodes: map[string]*watched{}} }
+func NewDetector() *Detector { return &Detector{nodes: map[string]*peer{}} }
 
 // Accepted handles an own beat that was accepted, with the time before it was sent. It returns the nodes whose
 // keys must be read from the leader: see Looked. They are returned again with each beat until something is known.
@@ -80,7 +80,7 @@ func (d *Detector) Accepted(sent time.Duration, revision uint64) (suspects []str
 // no beat of it.
 func (d *Detector) Expect(id string, now time.Duration) {
 	if d.nodes[id] == nil {
-		d.nodes[id] = &watched{seen: now}
+		d.nodes[id] = &peer{seen: now}
 	}
 }
 
@@ -89,14 +89,14 @@ func (d *Detector) Expect(id string, now time.Duration) {
 func (d *Detector) Saw(id string, revision uint64, now time.Duration) (back bool) {
 	n := d.nodes[id]
 	if n == nil {
-		n = &watched{}
+		n = &peer{}
 		d.nodes[id] = n
 	}
 	if revision <= n.revision {
 		return false
 	}
 	back = n.dead
-	*n = watched{revision: revision, seen: now}
+	*n = peer{revision: revision, seen: now}
 	return back
 }
 

@@ -60,19 +60,15 @@ type Nodes struct {
 	beats   *logthrottle.Throttle
 	changed chan struct{} // capacity 1: a node has died, come, or left
 
-	beating    lock // guards the beats: one is in flight
-	confirming lock // guards the proofs
+	// Mutexes for goroutines that wait for the server meanwhile. Channels take the place of sync.Mutex, because
+	// testing/synctest stops its clock while a goroutine waits for a mutex.
+	beating    chan struct{} // capacity 1: one beat is in flight
+	confirming chan struct{} // capacity 1: one proof is made
 
 	mu       sync.Mutex // guards the fields below
 	detector *cluster.Detector
 	values   map[string][]byte
 }
-
-// lock is a mutex for a goroutine that waits for the server while it holds it.
-type lock chan struct{}
-
-func (l lock) Lock()   { l <- struct{}{} }
-func (l lock) Unlock() { <-l }
 
 // Open opens the bucket, and creates it if it is missing. A bucket with too few replicas is an edda.Permanent
 // error. Nothing beats before Run.
@@ -100,7 +96,7 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Nodes, error
 			Bucket, config.Replicas, replicas, Bucket, replicas)
 	}
 	config.AllowDirect = false // only the client's view: a direct get asks any replica
-	n := &Nodes{o: o, kv: bucket, leader: s, changed: make(chan struct{}, 1), beating: make(lock, 1), confirming: make(lock, 1),
+	n := &Nodes{o: o, kv: bucket, leader: s, changed: make(chan struct{}, 1), beating: make(chan struct{}, 1), confirming: make(chan struct{}, 1),
 		beats: logthrottle.New(o.Log, "a beat was not accepted"), detector: cluster.NewDetector(), values: map[string][]byte{}}
 	n.fence = kv.NewFence(cluster.LapseAfter, o.Clock, n.confirm)
 	return n, nil
@@ -196,8 +192,8 @@ func (n *Nodes) beat(ctx context.Context) []string {
 
 // put writes this node's key.
 func (n *Nodes) put(ctx context.Context) (sent kv.Instant, revision uint64, err error) {
-	n.beating.Lock()
-	defer n.beating.Unlock()
+	n.beating <- struct{}{}
+	defer func() { <-n.beating }()
 	ctx, cancel := context.WithTimeout(ctx, beatWithin)
 	defer cancel()
 	var value []byte
@@ -215,8 +211,8 @@ func (n *Nodes) confirm(ctx context.Context) error {
 	if n.o.Confirm == nil {
 		return ErrNotOwner
 	}
-	n.confirming.Lock()
-	defer n.confirming.Unlock()
+	n.confirming <- struct{}{}
+	defer func() { <-n.confirming }()
 	if n.fence.Open() {
 		return nil
 	}
@@ -328,8 +324,8 @@ func (n *Nodes) signal() {
 
 // Leave closes the fence and deletes this node's key, so that nobody waits for its death. Run must have returned.
 func (n *Nodes) Leave(ctx context.Context) error {
-	n.beating.Lock()
-	defer n.beating.Unlock()
+	n.beating <- struct{}{}
+	defer func() { <-n.beating }()
 	n.fence.Shut()
 	if err := n.kv.Delete(ctx, prefix+n.o.ID); err != nil {
 		return fmt.Errorf("leave the cluster: %w", err)
