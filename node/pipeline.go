@@ -155,6 +155,7 @@ func (p *process) build(ctx context.Context, l *pipeline) error {
 	p.logDurability(l)
 	l.codec = codec
 	l.publisher = stream.NewPublisher(l.js, codec)
+	l.publisher.Fence(func(ctx context.Context) error { return l.fences.pass(ctx) }) // the leases come later
 	if s.handoff() {
 		l.handoff = handoff.New(codec, l.publisher, s.Tenants, p.log.Named("handoff"))
 	}

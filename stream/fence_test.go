@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"edda"
 	"edda/stream/wire"
 )
 
@@ -52,4 +53,54 @@ func TestAReaderBehindTheFenceLeavesTheConsumerAlone(t *testing.T) {
 		stopAfter()
 		fetch(ctx, t, before, 20)
 	})
+}
+
+// TestDeliverPassesTheFenceBeforeEachWindow: a process may be frozen between two of them.
+func TestDeliverPassesTheFenceBeforeEachWindow(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p := NewPublisher(w.JS, w.codec)
+		taken, passes := errors.New("the lease was taken over"), 0
+		p.Fence(func(context.Context) error {
+			if passes++; passes > 1 {
+				return taken
+			}
+			return nil
+		})
+		errs := p.Deliver(ctx, facts(publishWindow+10))
+		for i, err := range errs {
+			if want := i >= publishWindow; errors.Is(err, taken) != want {
+				t.Fatalf("fact %d: %v", i, err)
+			}
+		}
+		if stored := w.messages(ctx, wire.WorkflowEvents); stored != publishWindow {
+			t.Errorf("%d facts are stored, want %d", stored, publishWindow)
+		}
+	})
+}
+
+// TestNothingWaitsInTheClientForAConnection: it would be sent later, behind the fence.
+func TestNothingWaitsInTheClientForAConnection(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p := NewPublisher(w.JS, w.codec)
+		p.Deliver(ctx, facts(1))
+		w.Restart(func() {
+			time.Sleep(time.Second)
+			for _, err := range p.Deliver(ctx, facts(10)[1:]) {
+				if !errors.Is(err, edda.Temporary) {
+					t.Errorf("without a connection: %v", err)
+				}
+			}
+		})
+		time.Sleep(time.Minute)
+		if stored := w.messages(ctx, wire.WorkflowEvents); stored != 1 {
+			t.Errorf("%d facts are stored, want 1", stored)
+		}
+	})
+}
+
+func (w *world) messages(ctx context.Context, stream string) int {
+	w.T.Helper()
+	s, err := w.JS.Stream(ctx, stream)
+	w.Must(err)
+	return int(s.CachedInfo().State.Msgs)
 }

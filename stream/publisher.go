@@ -34,6 +34,7 @@ type Publisher struct {
 	unacked  *unacked
 	failures publishFailures
 	tail     atomic.Pointer[Tail] // nil: published messages are not recorded
+	fence    atomic.Pointer[func(context.Context) error]
 }
 
 var (
@@ -48,6 +49,21 @@ func NewPublisher(js jetstream.JetStream, c wire.Codec) *Publisher {
 
 // Follow sets the tail that records what Deliver publishes.
 func (p *Publisher) Follow(t *Tail) { p.tail.Store(t) }
+
+// Fence sets what each window of Deliver must pass. An error of it says that this process may not publish now.
+func (p *Publisher) Fence(pass func(context.Context) error) { p.fence.Store(&pass) }
+
+// mayPublish passes the fence. Without a connection nothing is published either: the client would keep the
+// messages, and send them when another process may have the lease.
+func (p *Publisher) mayPublish(ctx context.Context) error {
+	if !p.js.Conn().IsConnected() {
+		return nats.ErrDisconnected
+	}
+	if pass := p.fence.Load(); pass != nil {
+		return (*pass)(ctx)
+	}
+	return nil
+}
 
 // Deliver publishes all kinds of work but messages; commands only if there is no gateway. It
 // publishes in the order of the batch. Errors are edda.Temporary or an *outbox.Rejection.
@@ -73,6 +89,9 @@ func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error)
 	tail := p.tail.Load()
 	if tail != nil {
 		err = tail.await(ctx)
+	}
+	if err == nil {
+		err = p.mayPublish(ctx)
 	}
 	if err == nil {
 		w, err = p.unacked.open(batch, tail)
