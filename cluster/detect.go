@@ -100,11 +100,12 @@ func (d *Detector) Saw(id string, revision uint64, now time.Duration) (back bool
 	return back
 }
 
-// Looked handles the leader's answer about a suspect: the revision of its key, 0 if it has none. It reports whether the node is now convicted.
+// Looked handles the leader's answer about a suspect: the revision of its key, 0 if it has none. It reports
+// whether the node is now convicted.
 func (d *Detector) Looked(id string, revision uint64, now time.Duration) (convicted bool) {
 	n := d.nodes[id]
 	switch {
-	case n == nil || n.dead || revision < n.revision: // a leader that has been deposed knows less than we do
+	case n == nil || n.dead || revision < n.revision: // a deposed leader knows less than we do
 		return false
 	case revision > n.revision:
 		d.Saw(id, revision, now)

@@ -196,7 +196,8 @@ func (w *world) judge(by *actor, id string, quiet, read time.Duration) {
 func windows(t *rapid.T, name string, n int, least, most time.Duration, upto time.Duration) (out []window) {
 	for range rapid.IntRange(0, n).Draw(t, name) {
 		from := time.Duration(rapid.IntRange(0, int(upto/tick)).Draw(t, name+" from")) * tick
-		out = append(out, window{from, from + time.Duration(rapid.IntRange(int(least/tick), int(most/tick)).Draw(t, name+" for"))*tick})
+		ticks := rapid.IntRange(int(least/tick), int(most/tick)).Draw(t, name+" for")
+		out = append(out, window{from, from + time.Duration(ticks)*tick})
 	}
 	return out
 }
@@ -208,7 +209,8 @@ func newWorld(t *rapid.T, n int) *world {
 		lateStored: rapid.SampledFrom([]int{0, 50}).Draw(t, "stored late"),
 	}, convicted: func(*actor, *actor) {}}
 	for i := range n {
-		w.actors = append(w.actors, &actor{id: string(rune('a' + i)), detector: NewDetector(), next: time.Duration(rapid.IntRange(0, 50).Draw(t, "first")) * tick})
+		first := time.Duration(rapid.IntRange(0, 50).Draw(t, "first")) * tick
+		w.actors = append(w.actors, &actor{id: string(rune('a' + i)), detector: NewDetector(), next: first})
 	}
 	return w
 }

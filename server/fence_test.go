@@ -35,7 +35,8 @@ func TestReadsOfInstancesPassTheFence(t *testing.T) {
 		if asked != want {
 			t.Errorf("%s asks the fence %d times, want %d", route, asked, want)
 		}
-		if refused := resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") == "1"; refused != (want == 1) {
+		refused := resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") == "1"
+		if refused != (want == 1) {
 			t.Errorf("%s behind the fence: %d", route, resp.StatusCode)
 		}
 	}

@@ -92,12 +92,16 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Nodes, error
 	}
 	config := &s.CachedInfo().Config
 	if config.Replicas < replicas {
-		return nil, edda.Classify(edda.Permanent, "bucket %s has %d of the %d replicas that a cluster needs: nats stream edit KV_%s --replicas=%d adds them",
+		return nil, edda.Classify(edda.Permanent,
+			"bucket %s has %d of the %d replicas that a cluster needs: nats stream edit KV_%s --replicas=%d adds them",
 			Bucket, config.Replicas, replicas, Bucket, replicas)
 	}
 	config.AllowDirect = false // only the client's view: a direct get asks any replica
-	n := &Nodes{o: o, kv: bucket, leader: s, changed: make(chan struct{}, 1), beating: make(chan struct{}, 1), confirming: make(chan struct{}, 1),
-		beats: logthrottle.New(o.Log, "a beat was not accepted"), detector: cluster.NewDetector(), values: map[string][]byte{}}
+	n := &Nodes{
+		o: o, kv: bucket, leader: s, beats: logthrottle.New(o.Log, "a beat was not accepted"),
+		changed: make(chan struct{}, 1), beating: make(chan struct{}, 1), confirming: make(chan struct{}, 1),
+		detector: cluster.NewDetector(), values: map[string][]byte{},
+	}
 	n.fence = kv.NewFence(cluster.LapseAfter, o.Clock, n.confirm)
 	return n, nil
 }

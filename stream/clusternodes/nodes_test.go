@@ -59,7 +59,8 @@ func join(t *testing.T, c *natscluster.Cluster, urls, id string) *member {
 	testkit.Until(t, within, "the bucket is open", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		m.Nodes, err = Open(ctx, m.js, Options{ID: id, Log: zap.New(core), Value: func() []byte { return []byte("of " + id) }})
+		value := func() []byte { return []byte("of " + id) }
+		m.Nodes, err = Open(ctx, m.js, Options{ID: id, Log: zap.New(core), Value: value})
 		return err == nil
 	})
 	m.run()
@@ -157,7 +158,10 @@ func testLeave(t *testing.T, c *natscluster.Cluster) {
 	leave(t, all[:1])
 	testkit.Until(t, time.Second, "a is gone", func() bool { return all[1].of("a").ID == "" })
 	all[1].Expect("a")
-	testkit.Until(t, within, "the owner of something has left without a word", func() bool { return all[1].of("a").ID == "" || all[1].of("a").Dead })
+	if all[1].of("a").ID == "" {
+		t.Error("a node that is expected is not there")
+	}
+	testkit.Until(t, within, "the leader says that a has left", func() bool { return all[1].of("a").ID == "" })
 	leave(t, all[1:])
 }
 
