@@ -1,7 +1,7 @@
 // Package cluster is the protocol of a replicated log with one owner: the WAL entries of a store,
 // which its standbys apply. It decides and knows no network: [Append] says what to send and what an
-// answer means, [Reader] says which records count, [Detector] says which nodes are
-// dead. stream/clusterlog and stream/clusternodes carry that out on JetStream.
+// answer means, [Reader] says which records count, [Detector] says which nodes are dead.
+// stream/clusterlog and stream/clusternodes carry that out on JetStream.
 //
 // The log is a sequence of messages that a server appends by compare-and-set: an append names the
 // sequence of the last message, and the server refuses it if the log ends elsewhere. The rules:
