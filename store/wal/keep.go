@@ -20,7 +20,7 @@ import (
 // [DB.Past] does.
 
 // keptSuffix and a number are added to the name of the bbolt file. The number is one more than that
-// of the last kept file: numbers of transactions begin again in a compacted file.
+// of the last kept file.
 const keptSuffix = "-kept-"
 
 // maxKept bounds the bytes of kept files. Beyond it the oldest is removed.
@@ -65,12 +65,6 @@ func nextKept(path string) (string, error) {
 		number, _ = keptNumber(path, all[n-1])
 	}
 	return fmt.Sprintf("%s%s%0*x", path, keptSuffix, keptDigits, number+1), nil
-}
-
-// origin identifies the content of a WAL file, which a kept file may be a copy of.
-type origin struct {
-	id    walID
-	first uint64 // number of the first transaction; zero: there is none
 }
 
 // oldest is the time before which kept files are removed; everything says to remove all. See
@@ -132,23 +126,23 @@ func (db *DB) copyKept(path string, end int64) error {
 	return syncDir(filepath.Dir(name))
 }
 
-// originOf reads the origin of a WAL file.
-func originOf(path string) (o origin, err error) {
+// firstIn reads the number of the first transaction in a file of the WAL; zero: there is none.
+func firstIn(path string) (seq uint64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return o, err
+		return 0, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	b := make([]byte, headerSize+recordHeader+entryHeader)
 	if _, err := f.ReadAt(b, 0); err != nil {
-		return o, err
+		return 0, err
 	}
-	if o.id, _, err = cutHeader(b); err != nil {
-		return o, err
+	id, _, err := cutHeader(b)
+	if err != nil {
+		return 0, err
 	}
-	r, _ := cutHead(b[headerSize:], o.id)
-	o.first = r.seq
-	return o, nil
+	r, _ := cutHead(b[headerSize:], id)
+	return r.seq, nil
 }
 
 // discard keeps a file of a WAL that has ended, or removes it. It removes a file that it cannot keep,
@@ -160,9 +154,9 @@ func (db *DB) discard(path string) error {
 	}
 	db.keeping.Lock()
 	defer db.keeping.Unlock()
-	if o, err := originOf(path); errors.Is(err, fs.ErrNotExist) {
+	if first, err := firstIn(path); errors.Is(err, fs.ErrNotExist) {
 		return err
-	} else if err != nil || o.first == 0 {
+	} else if err != nil || first == 0 {
 		return os.Remove(path)
 	}
 	name, err := nextKept(db.path)
@@ -182,8 +176,8 @@ func (db *DB) discard(path string) error {
 func (db *DB) discardWAL() error {
 	paths := []string{walPath(db.path, 0), walPath(db.path, 1)}
 	first := func(path string) uint64 {
-		o, _ := originOf(path) // an unreadable file is removed
-		return o.first
+		seq, _ := firstIn(path) // an unreadable file is removed
+		return seq
 	}
 	if first(paths[0]) > first(paths[1]) {
 		slices.Reverse(paths)
@@ -248,30 +242,28 @@ func (db *DB) Past(fn func(transaction uint64, v Values) error) error {
 	if err != nil {
 		return err
 	}
-	// A file that is not overwritten yet may have a kept copy, too, or half of one.
-	whole := map[origin]string{}
-	for _, path := range paths {
-		if o, err := originOf(path); err == nil {
-			whole[o] = path
+	// A file that is not overwritten yet may have a kept copy, too, or half of one: a transaction counts
+	// where it is found first. Numbers are compared within a WAL, because they began again in a file
+	// that an older Edda compacted.
+	last := map[walID]uint64{}
+	pass := func(t walText) error {
+		if t.after(last[t.id]); len(t.records) == 0 {
+			return nil
 		}
-	}
-	for _, e := range ends {
-		delete(whole, origin{e.id, e.records[0].seq})
+		last[t.id] = t.records[len(t.records)-1].seq
+		return t.pass(fn)
 	}
 	for _, path := range paths {
-		if o, err := originOf(path); err != nil || whole[o] != path {
-			continue
-		}
 		t, err := readWAL(path)
 		if err != nil {
 			continue
 		}
-		if err := t.pass(fn); err != nil {
+		if err := pass(t); err != nil {
 			return err
 		}
 	}
-	for i := range ends {
-		if err := ends[i].pass(fn); err != nil {
+	for _, t := range ends {
+		if err := pass(t); err != nil {
 			return err
 		}
 	}
