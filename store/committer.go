@@ -94,9 +94,6 @@ func (d *DB) commitGroup(group []*job) {
 		d.failed(group, err)
 		return
 	}
-	if d.delta.add(d.stamp, group) {
-		keep(group)
-	}
 	d.index.apply(staged)
 	added := addedRows(staged)
 	if staged.armed {

@@ -1,31 +1,29 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"edda"
-	"edda/store/format"
 	"edda/store/wal"
 )
 
-// A compaction copies a snapshot into a new file while commits go on, applies the change sets of
-// these commits to the copy, and replaces the file by it between two commits. A change set gives
-// the same rows in every file, so the copy is the file without its free pages.
+// A compaction copies a snapshot into a new file while commits go on, applies the entries of their
+// transactions to the copy, and replaces the file by it between two commits. The copy has the same
+// rows and the same last transaction, so it is the file without its free pages.
 
 const (
-	// maxDelta bounds the memory of the change sets.
+	// maxDelta bounds the memory of the entries.
 	maxDelta = 128 << 20
-	// maxLast bounds what is applied while commits wait, for some milliseconds.
-	maxLast = 1 << 20
+	// maxLast bounds the entries that are applied while commits wait, for some milliseconds.
+	maxLast = 256 << 10
 	// maxRounds bounds the rounds of catching up: after so many, commits are faster than the copy.
 	maxRounds = 64
 	// slack is free after the last page, so that the next commit, which audits the compaction, does
@@ -49,18 +47,31 @@ type Compaction struct {
 
 // Compact returns the file's free space to the file system. The committer must run. It calls tell
 // now and then with the rows it has copied.
-func (d *DB) Compact(ctx context.Context, tell func(rows int)) (c Compaction, err error) {
+func (d *DB) Compact(ctx context.Context, tell func(rows int)) (Compaction, error) {
+	return d.compact(ctx, tell, func(act func()) error {
+		select {
+		case d.safe <- act:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+}
+
+// compact is Compact. between runs act, or has it run, while no transaction is written.
+func (d *DB) compact(ctx context.Context, tell func(rows int), between func(act func()) error) (c Compaction, err error) {
 	if !d.compaction.TryLock() {
 		return c, edda.Classify(edda.Temporary, "the store is being compacted or checked already")
 	}
 	defer d.compaction.Unlock()
 	began := time.Now()
-	x := &compactor{db: d, copyProgress: copyProgress{ctx: ctx, tell: tell}, temp: filepath.Join(filepath.Dir(d.path), compacting)}
-	d.delta.begin()
-	defer d.delta.end()
+	x := &compactor{db: d, between: between, copyProgress: copyProgress{ctx: ctx, tell: tell}, temp: filepath.Join(filepath.Dir(d.path), compacting)}
 	if err := x.open(); err != nil {
 		return c, fmt.Errorf("compact: %w", err)
 	}
+	file := d.file // no other compaction replaces it
+	file.Follow(x.delta.add)
+	defer file.Follow(nil)
 	if err := d.sound(x.run); err != nil {
 		return c, errors.Join(fmt.Errorf("compact: nothing has changed: %w", err), x.abandon())
 	}
@@ -81,12 +92,13 @@ func fileSize(path string) int64 {
 type compactor struct {
 	db *DB
 	copyProgress
-	temp  string
-	raw   *boltFile // the new file
-	file  *wal.DB   // the new file, once it was copied
-	old   *wal.DB   // the old file, once it was replaced
-	index *index    // of the new file
-	pause time.Duration
+	between func(act func()) error
+	temp    string
+	raw     *boltFile // the new file
+	file    *wal.DB   // the new file, once it was copied
+	old     *wal.DB   // the old file, once it was replaced
+	delta   delta
+	pause   time.Duration
 
 	before, after int64 // bytes of the pages of the old file and the new
 }
@@ -122,18 +134,19 @@ func (x *compactor) run() error {
 	}
 	// gofail: var compactCaughtUp struct{}
 	done := make(chan error, 1)
-	select {
-	case x.db.safe <- func() { done <- x.replace() }:
-		return <-done
-	case <-x.ctx.Done():
-		return context.Cause(x.ctx)
+	if err := x.between(func() { done <- x.replace() }); err != nil {
+		return err
 	}
+	return <-done
 }
 
 // copy copies a snapshot, and compares the copy with it.
 func (x *compactor) copy() error {
 	sum := sha256.New()
+	o := x.db.options
+	o.unlogged = true
 	err := x.db.view(func(tx *wal.Tx) error {
+		o.from = tx.Point()
 		w := &copier{file: x.raw, packer: wal.Packer{Plain: x.db.options.plain}}
 		defer w.rollback()
 		return errors.Join(x.walk(tx, sum, w.put), w.commit())
@@ -141,36 +154,17 @@ func (x *compactor) copy() error {
 	if err != nil {
 		return err
 	}
-	o := x.db.options
-	o.unlogged = true
 	if x.file, err = withWAL(x.raw, o); err != nil {
 		return err
 	}
 	again := sha256.New()
-	err = x.file.View(func(tx *wal.Tx) (err error) {
-		if x.index, err = x.db.loadIndex(tx); err != nil {
-			return err
-		}
+	err = x.file.View(func(tx *wal.Tx) error {
 		return x.walk(tx, again, func([]byte, []byte, []byte, []byte) error { return nil })
 	})
 	if err == nil && string(sum.Sum(nil)) != string(again.Sum(nil)) {
 		err = errors.New("the copy differs from the store")
 	}
 	return err
-}
-
-// walk is eachRow, with a checksum of what it passes.
-func (x *compactor) walk(tx *wal.Tx, sum hash.Hash, fn func(space, part, k, v []byte) error) error {
-	return eachRow(tx, func(space, part, k, v []byte) error {
-		if err := x.copyProgress.row(); err != nil {
-			return err
-		}
-		for _, b := range [][]byte{space, part, k, v} {
-			sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
-			sum.Write(b)
-		}
-		return fn(space, part, k, v)
-	})
 }
 
 // catchUp applies what was committed meanwhile, and syncs, until few bytes remain to be applied and
@@ -181,7 +175,7 @@ func (x *compactor) catchUp() error {
 		if err != nil {
 			return err
 		}
-		if err := x.raw.Sync(); err != nil {
+		if err := errors.Join(x.file.Settle(), x.raw.Sync()); err != nil {
 			return err
 		}
 		if applied <= maxLast/2 {
@@ -193,21 +187,21 @@ func (x *compactor) catchUp() error {
 
 var errBusy = edda.Classify(edda.Temporary, "more is committed than the copy can take: compact at a quieter time")
 
-// drain applies the change sets until none remain, and returns their bytes.
+// drain applies the entries until none remain, and returns their bytes.
 func (x *compactor) drain() (applied int, err error) {
 	for left := 1; left > 0; {
 		if err := context.Cause(x.ctx); err != nil {
 			return applied, err
 		}
-		var done []committed
-		if done, left, err = x.db.delta.take(maxGroupBytes); err != nil {
+		var done []logged
+		if done, left, err = x.delta.take(maxLast); err != nil {
 			return applied, err
 		}
 		if err := x.apply(done); err != nil {
 			return applied, err
 		}
-		for _, c := range done {
-			applied += c.size
+		for _, l := range done {
+			applied += len(l.entry)
 		}
 		if applied > maxDelta {
 			return applied, errBusy
@@ -216,33 +210,20 @@ func (x *compactor) drain() (applied int, err error) {
 	return applied, nil
 }
 
-func (x *compactor) apply(done []committed) error {
-	if len(done) == 0 {
-		return nil
-	}
-	tx, err := x.file.Begin(true)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	for _, c := range done {
-		// The snapshot has a commit that the committer had not noted then.
-		if c.stamp.Commit <= stampOf(tx).Commit {
-			continue
-		}
-		s := newStaged(x.index)
-		if err := x.db.fill(tx, c.stamp, s, c.group); err != nil {
+// apply applies entries. The snapshot may have the first of them already.
+func (x *compactor) apply(done []logged) error {
+	for _, l := range done {
+		if err := x.file.Apply(l.transaction, l.entry); err != nil {
 			return err
 		}
-		x.index.apply(s)
 	}
-	return tx.Commit()
+	return nil
 }
 
 // replace runs between two commits.
 func (x *compactor) replace() error {
 	began := time.Now()
-	rest, left, err := x.db.delta.take(maxLast)
+	rest, left, err := x.delta.take(maxLast)
 	switch {
 	case err != nil:
 		return err
@@ -252,11 +233,10 @@ func (x *compactor) replace() error {
 	if err := x.apply(rest); err != nil {
 		return err
 	}
-	s, err := readStamp(x.file)
-	if err != nil || s != x.db.stamp {
-		return errors.Join(fmt.Errorf("the copy is at commit %d, the store at %d", s.Commit, x.db.stamp.Commit), err)
+	if is, want := x.file.Point(), x.db.file.Point(); is != want {
+		return fmt.Errorf("the copy is at transaction %d (%08x), the store at %d (%08x)", is.Transaction, is.Sum, want.Transaction, want.Sum)
 	}
-	if err := errors.Join(x.file.Replaces(x.db.path), x.shorten(), x.raw.Sync()); err != nil {
+	if err := errors.Join(x.file.Settle(), x.file.Replaces(x.db.path), x.shorten(), x.raw.Sync()); err != nil {
 		return err
 	}
 	// gofail: var compactSynced struct{}
@@ -297,60 +277,43 @@ func (d *DB) take(x *compactor) {
 	}
 }
 
-// committed is a transaction of the committer.
-type committed struct {
-	stamp format.Stamp
-	group []*job
-	size  int
+// logged is a transaction of the WAL.
+type logged struct {
+	transaction uint64
+	entry       []byte
 }
 
 // delta has the transactions since a compaction began.
 type delta struct {
 	mu   sync.Mutex // guards the fields below
-	on   bool
-	done []committed
+	list []logged
 	size int
 	err  error
 }
 
-func (l *delta) begin() {
+// add adds a transaction.
+func (l *delta) add(transaction uint64, entry []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.on, l.done, l.size, l.err = true, nil, 0, nil
-}
-
-func (l *delta) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.on, l.done, l.size = false, nil, 0
-}
-
-// add adds a transaction, and reports whether it is kept.
-func (l *delta) add(s format.Stamp, group []*job) (kept bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.on || l.err != nil {
-		return false
+	if l.err != nil {
+		return
 	}
-	c := committed{stamp: s, group: group, size: sizeOf(group)}
-	if l.size += c.size; l.size > maxDelta {
-		l.err = errBusy
-		l.done = nil
-		return false
+	if l.size += len(entry); l.size > maxDelta {
+		l.list, l.err = nil, errBusy
+		return
 	}
-	l.done = append(l.done, c)
-	return true
+	l.list = append(l.list, logged{transaction, bytes.Clone(entry)})
 }
 
 // take removes the first transactions, up to some bytes but at least one, and returns how many
 // remain.
-func (l *delta) take(most int) (out []committed, left int, err error) {
+func (l *delta) take(most int) (out []logged, left int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for n := 0; len(l.done) > 0 && (len(out) == 0 || n+l.done[0].size <= most); l.done = l.done[1:] {
-		n += l.done[0].size
-		l.size -= l.done[0].size
-		out = append(out, l.done[0])
+	for n := 0; len(l.list) > 0 && (len(out) == 0 || n+len(l.list[0].entry) <= most); l.list = l.list[1:] {
+		n += len(l.list[0].entry)
+		l.size -= len(l.list[0].entry)
+		out = append(out, l.list[0])
 	}
-	return out, len(l.done), l.err
+	return out, len(l.list), l.err
 }

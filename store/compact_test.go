@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +14,6 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
-	"edda/store/format"
 )
 
 // bulky leaves a store whose pages are mostly free.
@@ -141,41 +141,57 @@ func TestACancelledCompactionChangesNothing(t *testing.T) {
 
 func TestTooManyCommitsEndACompaction(t *testing.T) {
 	var l delta
-	l.begin()
-	l.add(format.Stamp{Commit: 1}, []*job{{change: &encoded{size: maxDelta}}})
-	l.add(format.Stamp{Commit: 2}, []*job{{change: &encoded{size: 1}}})
-	if _, _, err := l.take(1); !errors.Is(err, edda.Temporary) {
-		t.Errorf("%v", err)
+	l.add(1, make([]byte, maxDelta))
+	l.add(2, []byte{1})
+	l.add(3, []byte{1})
+	if _, left, err := l.take(1); !errors.Is(err, edda.Temporary) || left > 0 {
+		t.Errorf("%v, and %d transactions are kept", err, left)
 	}
-	l.end()
-	l.add(format.Stamp{Commit: 3}, nil)
-	same(t, "kept", len(l.done), 0)
 }
 
-// TestACommitNotedAfterItsCopyWasAppliedTwice: a commit can be seen, and so be
-// copied, a moment before the committer notes it.
-func TestACommitNotedAfterItsCopyWasAppliedTwice(t *testing.T) {
+// TestACommitThatTheSnapshotHadWasAppliedTwice: a commit can be seen, and so be copied, although its
+// entry was noted.
+func TestACommitThatTheSnapshotHadWasAppliedTwice(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
-	db.delta.begin()
-	defer db.delta.end()
-	db.commit(t, Change{Transitions: []edda.Transition{working("1", 1, "c1")}})
-	noted, _, err := db.delta.take(maxLast)
-	if err != nil || len(noted) != 1 {
-		t.Fatal(len(noted), err)
-	}
-	rows := dump(t, db.DB)
 	x := &compactor{db: db.DB, copyProgress: copyProgress{ctx: context.Background()}, temp: filepath.Join(dir, compacting)}
+	db.file.Follow(x.delta.add)
+	db.commit(t, Change{Transitions: []edda.Transition{working("1", 1, "c1")}})
 	if err := errors.Join(x.open(), x.copy()); err != nil {
 		t.Fatal(err)
 	}
-	db.delta.add(noted[0].stamp, noted[0].group)
+	db.commit(t, Change{Transitions: []edda.Transition{working("1", 2, "c2")}})
+	same(t, "noted", len(x.delta.list), 2)
+	rows, at := dump(t, db.DB), db.Point()
 	replaced := make(chan error, 1)
 	db.safe <- func() { replaced <- x.replace() }
 	if err := errors.Join(<-replaced, x.old.Close()); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "rows", dump(t, db.DB), rows)
+	same(t, "point", db.Point(), at)
+	db.check(t)
+}
+
+// TestACopyWithoutATransactionIsRefused: the store goes on in its file.
+func TestACopyWithoutATransactionIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	db.commit(t, formatChanges()[0])
+	x := &compactor{db: db.DB, copyProgress: copyProgress{ctx: context.Background()}, temp: filepath.Join(dir, compacting)}
+	if err := errors.Join(x.open(), x.copy()); err != nil {
+		t.Fatal(err)
+	}
+	db.begun(t, key("missing"), 1)
+	replaced := make(chan error, 1)
+	db.safe <- func() { replaced <- x.replace() }
+	if err := <-replaced; err == nil || !strings.Contains(err.Error(), "the copy is at transaction 1") {
+		t.Errorf("%v", err)
+	}
+	if err := x.abandon(); err != nil {
+		t.Fatal(err)
+	}
+	db.begun(t, key("missing"), 2)
 	db.check(t)
 }
 

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
+	"hash"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -50,6 +52,24 @@ func eachRowIn(space []byte, b *wal.Bucket, fn func(space, part, k, v []byte) er
 			return err
 		}
 		return b.Bucket(k).ForEach(func(key, value []byte) error { return fn(space, k, key, value) })
+	})
+}
+
+// walk is eachRow, with a hash of the rows that it passes.
+func (p *copyProgress) walk(tx *wal.Tx, sum hash.Hash, fn func(space, part, k, v []byte) error) error {
+	var size [8]byte
+	return eachRow(tx, func(space, part, k, v []byte) error {
+		if err := p.row(); err != nil {
+			return err
+		}
+		if part != nil || k != nil { // a keyspace without rows may be missing in another file
+			for _, b := range [][]byte{space, part, k, v} {
+				binary.BigEndian.PutUint64(size[:], uint64(len(b)))
+				sum.Write(size[:])
+				sum.Write(b)
+			}
+		}
+		return fn(space, part, k, v)
 	})
 }
 

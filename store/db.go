@@ -41,16 +41,22 @@ type Options struct {
 	// time, none for a time in the future or a nil KeepSent.
 	KeepSent func() time.Time
 
+	// Ship is called with each transaction before it is written to the WAL, so that standbys apply it;
+	// see [Replica]. Nil ships nothing.
+	Ship wal.Ship
+
 	// ReadOnly opens an existing store and changes nothing; see [OpenToCheck].
 	ReadOnly bool
 
-	called string // the name of the file in errors; empty: its path
+	called   string    // the name of the file in errors; empty: its path
+	standby  bool      // opened by [OpenReplica]
+	unlogged bool      // has no WAL: a copy that counts only once it is complete
+	from     wal.Point // of such a copy: the last transaction of its rows
 
 	// For tests.
 	openFile   func(string, int, os.FileMode) (*os.File, error)
 	initialMap int
 	noSync     bool
-	unlogged   bool // has no WAL: a copy that counts only once it is complete
 	flushAt    int  // bytes of a memtable; zero: the default
 	plain      bool // values are not compressed, so that a test finds texts in the file
 }
@@ -81,7 +87,6 @@ type DB struct {
 
 	compaction sync.Mutex  // held by one compaction or check at a time
 	extraction sync.Mutex  // held by one copy of a tenant's rows at a time
-	delta      delta       // what was committed since it began
 	safe       chan func() // calls for the committer between two commits
 
 	// The fields below are owned by the committer.
@@ -112,6 +117,14 @@ func (d *DB) view(fn func(*wal.Tx) error) error {
 
 // ID is the id that the store got when it was created.
 func (d *DB) ID() string { return d.id }
+
+// Point is the point of the last commit. A store and its replica at equal points have the same rows,
+// which costs nothing to compare; [DB.Hash] reads the rows.
+func (d *DB) Point() wal.Point {
+	d.swap.RLock()
+	defer d.swap.RUnlock()
+	return d.file.Point()
+}
 
 // Healthy is nil unless the last commit failed.
 func (d *DB) Healthy() error { return d.health.get() }

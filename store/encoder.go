@@ -9,13 +9,10 @@ type Encoder struct {
 	encoder
 	transitions []encodedTransition
 	claims      []encodedClaim
-	// kept is set by the committer where a compaction reads the rows after the answer.
-	kept bool
 }
 
 // Encoded is the rows of a transition, or of a handed-in result with its claim and its echo.
 type Encoded struct {
-	from       *Encoder
 	transition *encodedTransition
 	claim      *encodedClaim
 	work       []encodedWork
@@ -31,10 +28,10 @@ func (e *Encoder) Transition(t *edda.Transition) Encoded {
 	before := e.size
 	out, err := e.transition(t)
 	if err != nil {
-		return Encoded{from: e, err: unwritable(t, err)}
+		return Encoded{err: unwritable(t, err)}
 	}
 	e.transitions = append(e.transitions, out)
-	return Encoded{from: e, transition: &e.transitions[len(e.transitions)-1], size: e.size - before}
+	return Encoded{transition: &e.transitions[len(e.transitions)-1], size: e.size - before}
 }
 
 // Result encodes a claim with its result, and the echo of the result.
@@ -46,19 +43,15 @@ func (e *Encoder) Result(c *edda.Claim, echo *edda.Work) Encoded {
 		err = e.send(echo)
 	}
 	if err != nil {
-		return Encoded{from: e, err: edda.Classify(edda.Poison, "encode the result of %s: %w", c.CommandID, err)}
+		return Encoded{err: edda.Classify(edda.Poison, "encode the result of %s: %w", c.CommandID, err)}
 	}
 	n := len(e.list)
-	return Encoded{from: e, claim: &e.claims[len(e.claims)-1], work: e.list[n-1 : n : n], size: e.size - before}
+	return Encoded{claim: &e.claims[len(e.claims)-1], work: e.list[n-1 : n : n], size: e.size - before}
 }
 
 // Reset frees the memory for the next use. Call it once all changes with its rows are committed and
 // answered.
 func (e *Encoder) Reset() {
-	if e.kept {
-		*e = Encoder{}
-		return
-	}
 	clear(e.transitions)
 	clear(e.claims)
 	clear(e.list)
@@ -66,14 +59,5 @@ func (e *Encoder) Reset() {
 	*e = Encoder{
 		encoder:     encoder{values: e.values, list: e.list[:0], record: e.record},
 		transitions: e.transitions[:0], claims: e.claims[:0],
-	}
-}
-
-// keep marks the encoders of a group whose rows are read after the answer.
-func keep(group []*job) {
-	for _, j := range group {
-		for i := range j.change.ready {
-			j.change.ready[i].from.kept = true
-		}
 	}
 }

@@ -224,6 +224,9 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 	}); err != nil {
 		return nil, err
 	}
+	if o.standby { // it reads no rows
+		return d, nil
+	}
 	d.seal = format.Seal{AEAD: o.Seal, Store: d.id}
 	if err := d.unlock(); err != nil {
 		return nil, err
@@ -239,7 +242,7 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 // withWAL reads the WAL of a file. Failed flushes are logged now and then, because they are tried
 // again. Commits fail once the WAL is full.
 func withWAL(raw *boltFile, o Options) (*wal.DB, error) {
-	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Flushes: logthrottle.New(o.Log, "flush the store's WAL").Note, Spaces: map[string]wal.Space{
+	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, From: o.from, Ship: o.Ship, Standby: o.standby, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Flushes: logthrottle.New(o.Log, "flush the store's WAL").Note, Spaces: map[string]wal.Space{
 		string(format.Outbox):  {Fill: appendFill},
 		string(format.Audit):   {Fill: appendFill},
 		string(format.History): {Fill: appendFill, Nested: true},
@@ -304,6 +307,9 @@ func (d *DB) create(tx *bolt.Tx) error {
 	if meta.Get(format.MetaID) != nil {
 		return nil
 	}
+	if d.options.standby {
+		return errors.New("a replica is restored from a backup, and this file was never a store")
+	}
 	now := d.options.Now().UTC()
 	id, err := ulid.New(ulid.Timestamp(now), rand.Reader)
 	if err != nil {
@@ -315,14 +321,6 @@ func (d *DB) create(tx *bolt.Tx) error {
 		meta.Put(format.MetaCreated, []byte(now.Format(time.RFC3339Nano))),
 		meta.Put(format.MetaCommit, format.Stamp{}.Bytes()),
 	)
-}
-
-func readStamp(file *wal.DB) (s format.Stamp, err error) {
-	err = file.View(func(tx *wal.Tx) error {
-		s = stampOf(tx)
-		return nil
-	})
-	return s, err
 }
 
 func stampOf(tx *wal.Tx) format.Stamp {

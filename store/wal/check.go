@@ -43,10 +43,10 @@ func (db *DB) CheckWAL() error {
 	db.writer.Lock()
 	defer db.writer.Unlock()
 	return db.raw.View(func(raw *bolt.Tx) error {
-		last, err := db.replay(raw, func(_ uint64, _ int, rows []byte) error {
+		last, err := db.replay(raw, func(_ uint64, _, rows []byte) error {
 			return eachRow(rows, func(space, _ []byte, _ kind, _, _ []byte) error {
 				if isWALBucket(space) || raw.Bucket(space) == nil {
-					return fmt.Errorf("there is no bucket %q", space)
+					return fmt.Errorf("%w %q", errNoBucket, space)
 				}
 				return nil
 			})

@@ -32,9 +32,19 @@ type Options struct {
 	Bound int
 	// Plain disables the compression of values in their buckets.
 	Plain bool
-	// Unlogged flushes every transaction at once and creates no WAL. It is for a file that counts
-	// only when it is complete; see [DB.TakeOver].
+	// Unlogged creates no WAL. It is for a file that counts only once it was settled; see
+	// [DB.TakeOver].
 	Unlogged bool
+	// From is the last transaction of the file that this one is a copy of, if the copy has no
+	// transactions yet: its numbers go on from there.
+	From Point
+	// Ship is called with the entry of each transaction before its record is written; nil ships
+	// nothing.
+	Ship Ship
+	// Standby is for a file that [DB.Apply] alone writes. Apply does not sync then, so a power cut may
+	// take any record after the last [DB.Sync]. Opening cuts the WAL off there, where it otherwise
+	// refuses to open the file; the missing transactions are to be applied again.
+	Standby bool
 	// File is the open bbolt file for [DB.CheckPages]. Nil opens it by its path.
 	File *os.File
 	// OpenFile opens the files of the WAL; nil means os.OpenFile.
@@ -103,6 +113,9 @@ type DB struct {
 	did     counters
 	cut     atomic.Pointer[Cut]
 	failure atomic.Pointer[error] // why nothing can be written
+	// durable is the last transaction whose record is synced. follower is called with each entry.
+	durable  atomic.Uint64
+	follower atomic.Pointer[func(seq uint64, entry []byte)]
 
 	writer   sync.Mutex // held by the writing transaction; guards the fields below
 	path     string     // prefix of the names of the WAL's files
@@ -145,7 +158,8 @@ type DB struct {
 //     superseded). Earlier versions have the immutable memtable. Later ones have that row, a
 //     tombstone, a newer value, or nothing if nothing is below.
 //   - A transaction is in a version only after its record is synced, so no chunk depends on what a
-//     crash could lose.
+//     crash could lose. A standby syncs later: the records of a memtable when it becomes immutable, and
+//     a chunk omits no value for a row that is not synced.
 //
 // A writing transaction is such a reader, and only it installs an active memtable. If the immutable
 // one was dropped in the meantime, it notices that at the install.
@@ -188,6 +202,9 @@ func (db *DB) Close() error {
 			err = db.settle(time.Now().Add(closeWithin))
 		}
 		if db.wal != nil {
+			if unsynced := db.syncUpTo(db.Point().Transaction); err == nil {
+				err = unsynced
+			}
 			db.wal.close()
 			db.wal = nil
 		}
@@ -342,11 +359,14 @@ func (db *DB) overdue(t *memtable) bool {
 // rotate makes the active memtable immutable and creates a new one. The flush of the immutable one
 // begins after the version is installed; then the WAL switches to its other file.
 func (db *DB) rotate(s *version) bool {
+	if db.syncUpTo(s.active.last) != nil {
+		return false
+	}
 	s.immutable, s.active = s.active, newMemtable()
 	if db.wal != nil {
 		s.immutable.slot, s.immutable.end = db.wal.slot, db.wal.end
 	}
-	s.active.last = s.immutable.last
+	s.active.last, s.active.sum = s.immutable.last, s.immutable.sum
 	s.rotations++
 	return true
 }
@@ -381,7 +401,11 @@ func (db *DB) flushNow() error {
 		if db.rotateNow() {
 			db.startFlushing() // also after an error below
 		}
+		err := db.broken()
 		db.writer.Unlock()
+		if err != nil {
+			return err // it may have been too broken to rotate
+		}
 		for more := true; more; {
 			var err error
 			if more, err = db.flushChunk(); err != nil {

@@ -13,6 +13,8 @@
 // A file that was closed in order needs no WAL; see settle.go. Values are compressed in
 // their buckets only.
 //
+// An entry of the WAL has rows alone, so another copy of the file can apply it; see [DB.Apply].
+//
 // The package does not know what rows mean. It differs from bbolt: buckets are two deep at
 // most; top-level buckets cannot be deleted; their names hold no zero byte and are not that
 // of the WAL's own bucket; a bucket must not be used after it was deleted.

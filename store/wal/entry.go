@@ -14,10 +14,11 @@ import (
 // walBucket is the bucket that names the WAL and its start.
 var walBucket = []byte("log")
 
-// Its rows: the number of the last flushed transaction, a u64; the id of the WAL beside the file, if
-// it has one; and the ids of flushed WALs that may still be there.
+// Its rows: the number of the last flushed transaction, a u64; that number and the sum of its [Point];
+// the id of the WAL beside the file, if it has one; and the ids of flushed WALs that may still be there.
 var (
 	rowFlushed = []byte("folded")
+	rowSum     = []byte("sum")
 	rowID      = []byte("id")
 	rowDone    = []byte("done")
 )
@@ -80,6 +81,15 @@ func (e *encoder) encode(seq uint64, rows []written) (framed []byte, err error) 
 	entry[0], entry[1] = entryVersion, how
 	binary.BigEndian.PutUint32(entry[2:], checksum(seq, block))
 	return e.framed[:recordHeader+entryHeader+len(block)], nil
+}
+
+// hold copies an entry that another file wrote, with room for the header of a record before it.
+func (e *encoder) hold(entry []byte) (framed []byte) {
+	if cap(e.framed) > maxScratch {
+		*e = encoder{}
+	}
+	e.framed = append(slices.Grow(e.framed[:0], recordHeader+len(entry))[:recordHeader], entry...)
+	return e.framed
 }
 
 // poison overwrites the entry once it is in its file, in builds that do.

@@ -265,20 +265,39 @@ func (l *walFiles) synced(slot int) error {
 	return datasync.Sync(l.files[slot])
 }
 
-// append writes a record after the last, and syncs it. After an error that is unsure the record may
-// be on disk; after another it is not.
-func (l *walFiles) append(seq uint64, framed []byte) (unsure bool, err error) {
+// append ships a record, writes it after the last, and syncs it if asked. After an error that is unsure
+// the record may be on disk, or where it was shipped to; after another it is not. A full disk is found
+// before the record is shipped.
+func (l *walFiles) append(seq uint64, framed []byte, ship Ship, sync bool) (unsure bool, err error) {
 	if err := l.reserve(l.end + int64(len(framed)) + tailRoom); err != nil {
 		return false, fmt.Errorf("make room in the log: %w", err)
 	}
+	if ship == nil {
+		return l.put(seq, framed, sync)
+	}
+	wait := ship(seq, framed[recordHeader:])
+	l.pass("logShipped")
+	_, err = l.put(seq, framed, sync)
+	shipped := wait() // also after an error: the entry is read until it returns
+	if shipped != nil {
+		shipped = fmt.Errorf("ship the record: %w", shipped)
+	}
+	l.pass("logAcknowledged")
+	return true, errors.Join(err, shipped)
+}
+
+// put is append after the file has room.
+func (l *walFiles) put(seq uint64, framed []byte, sync bool) (unsure bool, err error) {
 	sum := frame(framed, l.id, seq, l.sum)
 	if err := l.write(l.slot, framed, l.end); err != nil {
 		return false, fmt.Errorf("write to the log: %w", err)
 	}
 	// gofail: var logWritten struct{}
 	l.pass("logWritten")
-	if err := l.synced(l.slot); err != nil {
-		return true, fmt.Errorf("sync the log: %w", err)
+	if sync {
+		if err := l.synced(l.slot); err != nil {
+			return true, fmt.Errorf("sync the log: %w", err)
+		}
 	}
 	// gofail: var logSynced struct{}
 	l.pass("logSynced")

@@ -2,6 +2,7 @@ package wal
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -257,7 +258,7 @@ func (db *DB) dropImmutable(immutable *memtable) {
 // chunk puts the next rows into their buckets, without those that the active memtable supersedes.
 // After the last row it notes that the memtable is flushed.
 func (db *DB) chunk(raw *bolt.Tx, f *flushing, s *version) error {
-	room := db.options.chunkLimit
+	room, durable := db.options.chunkLimit, db.durable.Load()
 	for len(f.layers) > 0 {
 		l := f.layers[0]
 		b, err := db.target(raw, l)
@@ -279,7 +280,7 @@ func (db *DB) chunk(raw *bolt.Tx, f *flushing, s *version) error {
 			}
 			r := it.Item()
 			f.after, f.weight, room.bytes = r.key(), f.weight+r.weight(), room.bytes-r.weight()
-			if superseded(newer, r) {
+			if superseded(newer, r, durable) {
 				continue
 			}
 			if err := db.place(raw, s.immutable, l, b, r); err != nil {
@@ -291,24 +292,25 @@ func (db *DB) chunk(raw *bolt.Tx, f *flushing, s *version) error {
 	}
 	// gofail: var foldDropping struct{}
 	db.pass("foldDropping")
-	return flushed(raw, s.immutable.last)
+	return flushed(raw, s.immutable.point())
 }
 
 // flushed notes the last transaction that is in the buckets.
-func flushed(raw *bolt.Tx, last uint64) error {
-	return raw.Bucket(walBucket).Put(rowFlushed, binary.BigEndian.AppendUint64(nil, last))
+func flushed(raw *bolt.Tx, last Point) error {
+	head, number := raw.Bucket(walBucket), binary.BigEndian.AppendUint64(nil, last.Transaction)
+	return errors.Join(head.Put(rowFlushed, number), head.Put(rowSum, binary.BigEndian.AppendUint32(number, last.Sum)))
 }
 
-// superseded reports whether a value need not be flushed: the active memtable, which is in the WAL,
-// has a row for the key. Readers find that row first. If it is deleted, it leaves a tombstone over
-// what is below it (see [Bucket.Delete]). A tombstone is always flushed, because it hides an older
-// value that would be visible once a newer row is deleted.
-func superseded(newer *layer, r *row) bool {
+// superseded reports whether a value need not be flushed: the active memtable has a row for the key,
+// and its transaction is durable in the WAL. Readers find that row first. If it is deleted, it leaves
+// a tombstone over what is below it (see [Bucket.Delete]). A tombstone is always flushed, because it
+// hides an older value that would be visible once a newer row is deleted.
+func superseded(newer *layer, r *row, durable uint64) bool {
 	if newer == nil || r.kind != put {
 		return false
 	}
-	_, ok := newer.rows.Get(r)
-	return ok
+	by, ok := newer.rows.Get(r)
+	return ok && by.seq <= durable
 }
 
 // target is the bucket of the file that a layer is flushed into; nil for a dropped one, whose layer

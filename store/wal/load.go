@@ -27,14 +27,23 @@ func (db *DB) load() error {
 		if err := db.syncFiles(head); err != nil {
 			return err
 		}
-		tx := newTx(db, raw, &version{active: newMemtable()})
-		last, err := db.replay(raw, tx.replay)
-		if err != nil {
+		t := newMemtable()
+		var err error
+		if t.last, t.sum, err = flushedPoint(head); err != nil {
 			return err
 		}
-		t := tx.memtable()
-		t.last = last
-		db.version.Store(&version{active: t})
+		tx := newTx(db, raw, &version{active: t})
+		if _, err := db.replay(raw, func(seq uint64, entry, rows []byte) error {
+			err := tx.replay(seq, rows)
+			t := tx.memtable()
+			t.walBytes, t.allocated = t.walBytes+len(entry), t.arena.size
+			t.advance(seq, entry)
+			return err
+		}); err != nil {
+			return err
+		}
+		db.durable.Store(tx.active.last) // the files were synced
+		db.version.Store(&version{active: tx.active})
 		return nil
 	})
 }
@@ -59,18 +68,23 @@ func (db *DB) prepare() error {
 		return err
 	}
 	return db.raw.Update(func(raw *bolt.Tx) error {
-		_, err := raw.CreateBucket(walBucket)
-		return err
+		if _, err := raw.CreateBucket(walBucket); err != nil || db.options.From == (Point{}) {
+			return err
+		}
+		return flushed(raw, db.options.From)
 	})
 }
 
-// replay applies an entry of the WAL to the memtable.
-func (tx *Tx) replay(seq uint64, size int, rows []byte) error {
+// errNoBucket is of rows of a bucket that the file does not have.
+var errNoBucket = errors.New("there is no bucket")
+
+// replay applies the rows of an entry to the memtable.
+func (tx *Tx) replay(seq uint64, rows []byte) error {
 	tx.seq, tx.writable = seq, true
 	err := eachRow(rows, func(space, inner []byte, k kind, key, value []byte) error {
 		b := tx.Bucket(space)
 		if b == nil {
-			return fmt.Errorf("there is no bucket %q", space)
+			return fmt.Errorf("%w %q", errNoBucket, space)
 		}
 		if inner != nil {
 			b = tx.inner(b, inner)
@@ -88,8 +102,6 @@ func (tx *Tx) replay(seq uint64, size int, rows []byte) error {
 		return nil
 	})
 	tx.wrotes = tx.wrotes[:0]
-	t := tx.memtable()
-	t.walBytes, t.allocated = t.walBytes+size, t.arena.size
 	return err
 }
 
@@ -141,12 +153,12 @@ func unread(path string, err error) error {
 }
 
 // replayed is called with the rows of a transaction.
-type replayed func(seq uint64, size int, rows []byte) error
+type replayed func(seq uint64, entry, rows []byte) error
 
 func (fn replayed) pass(seq uint64, entry []byte) error {
 	rows, err := content(seq, entry)
 	if err == nil {
-		err = fn(seq, len(entry), rows)
+		err = fn(seq, entry, rows)
 	}
 	switch {
 	case isOtherVersion(err):
@@ -215,11 +227,12 @@ func (db *DB) eachInFiles(id walID, flushed uint64, fn replayed) (last uint64, e
 			last = r.seq
 		}
 	}
-	if err := errors.Join(first.stopsAt(last+1), second.stopsAt(last+1)); err != nil {
-		return last, err
-	}
 	for _, t := range []*walText{first, second} {
-		if t.cutOff(last) {
+		err := t.stopsAt(last + 1)
+		if err != nil && !db.options.Standby {
+			return last, err
+		}
+		if err != nil || t.cutOff(last) {
 			db.cut.Store(&Cut{Path: t.path, After: last})
 		}
 	}

@@ -78,9 +78,10 @@ func appendPath(b, space, inner []byte) []byte {
 type memtable struct {
 	layers map[string]*layer // by path
 	arena  *arena            // of its rows, with those that were written again
-	// last is its last transaction, weight the memory of its rows, allocated that of its arena, and
-	// walBytes the size of its transactions in the WAL.
+	// last is its last transaction, sum that of its [Point], weight the memory of its rows, allocated
+	// that of its arena, and walBytes the size of its transactions in the WAL.
 	last       uint64
+	sum        uint32
 	weight     int
 	allocated  int
 	tombstones int

@@ -46,13 +46,21 @@ type seen struct {
 
 // machine draws what happens to a file, and compares after each step.
 type machine struct {
-	t     *rapid.T
-	path  string
-	db    *DB
-	disk  disk
-	want  contents
-	held  []seen
-	lives int
+	t       *rapid.T
+	options Options
+	path    string
+	db      *DB
+	disk    disk
+	want    contents
+	past    map[uint64]contents // after each transaction
+	held    []seen
+	lives   int
+}
+
+func newMachine(t *rapid.T, path string, o Options) *machine {
+	m := &machine{t: t, options: o, path: path, want: contents{}, past: map[uint64]contents{0: {}}}
+	m.open()
+	return m
 }
 
 func openFile(path string, o Options, file func(string, int, os.FileMode) (*os.File, error)) (*DB, error) {
@@ -87,7 +95,7 @@ func openFile(path string, o Options, file func(string, int, os.FileMode) (*os.F
 }
 
 func (m *machine) open() {
-	db, err := openFile(m.path, modelOptions, m.disk.open)
+	db, err := openFile(m.path, m.options, m.disk.open)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -232,6 +240,7 @@ func (m *machine) transaction(*rapid.T) {
 	}
 	m.same("commit", tx.Commit(), nil)
 	m.want = want
+	m.past[m.db.Point().Transaction] = want
 }
 
 // failing commits to a full disk: nothing changes, and what comes next finds the
@@ -413,8 +422,7 @@ func (m *machine) step(at string, keys []string, n int, k, v []byte, want conten
 // after each step.
 func TestDBIsASortedMap(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		m := &machine{t: r, path: filepath.Join(t.TempDir(), "x.db"), want: contents{}}
-		m.open()
+		m := newMachine(r, filepath.Join(t.TempDir(), "x.db"), modelOptions)
 		defer m.close()
 		r.Repeat(map[string]func(*rapid.T){
 			"transaction": m.transaction, "another": m.transaction, "a third": m.transaction, "fold": m.flush, "failing": m.failing, "chunk": m.chunk, "another chunk": m.chunk, "snapshot": m.snapshot,

@@ -24,10 +24,7 @@ func (db *DB) ready() error {
 	if err := db.broken(); err != nil {
 		return err
 	}
-	if db.options.Unlogged {
-		return nil
-	}
-	if db.wal == nil {
+	if db.wal == nil && !db.options.Unlogged {
 		if err := db.settle(time.Time{}); err != nil {
 			return fmt.Errorf("fold the log that was there: %w", err)
 		}
@@ -49,7 +46,11 @@ var errLate = errors.New("it takes too long")
 func (db *DB) flushHeld(deadline time.Time) error {
 	for s := db.version.Load(); !s.empty(); s = db.version.Load() {
 		db.rotateNow()
-		if _, err := db.flushChunk(); err != nil {
+		_, err := db.flushChunk()
+		if err == nil {
+			err = db.broken() // it may have been too broken to rotate
+		}
+		if err != nil {
 			if deadline.IsZero() {
 				db.startFlushing() // it tries again
 			}
@@ -72,10 +73,10 @@ func (db *DB) settle(deadline time.Time) error {
 	}
 	// gofail: var logFolded struct{}
 	db.pass("logFolded")
-	last := db.version.Load().active.last
+	last := db.Point()
 	settled := false
 	if err := db.raw.View(func(raw *bolt.Tx) (err error) {
-		settled, err = isSettled(raw.Bucket(walBucket), last)
+		settled, err = isSettled(raw.Bucket(walBucket), last.Transaction)
 		return err
 	}); err != nil || settled {
 		return err
@@ -98,7 +99,7 @@ func isSettled(head *bolt.Bucket, last uint64) (bool, error) {
 	return until == last && head.Get(rowID) == nil, err
 }
 
-func markSettled(raw *bolt.Tx, last uint64) error {
+func markSettled(raw *bolt.Tx, last Point) error {
 	head := raw.Bucket(walBucket)
 	if id := head.Get(rowID); id != nil {
 		if err := errors.Join(head.Put(rowDone, slices.Clone(id)), head.Delete(rowID)); err != nil {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"time"
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/bbolt/errors"
@@ -171,27 +170,36 @@ func (tx *Tx) Commit() (err error) {
 }
 
 func (db *DB) commit(tx *Tx) error {
-	t := tx.memtable()
-	t.last, t.allocated = tx.seq, t.arena.size
-	if db.options.Unlogged {
-		db.installVersion(t)
-		return db.flushHeld(time.Time{})
-	}
 	framed, err := db.scratch.encode(tx.seq, tx.wrotes)
 	if err != nil {
 		return err
 	}
 	defer db.scratch.poison()
-	switch unsure, err := db.wal.append(tx.seq, framed); {
-	case unsure:
-		db.breaks(err)
-		return err
-	case err != nil:
-		return err
+	return db.log(tx, framed, db.options.Ship, true)
+}
+
+// log appends the record of a transaction to the WAL, unless the file has none, and installs its version.
+func (db *DB) log(tx *Tx, framed []byte, ship Ship, sync bool) error {
+	t, entry := tx.memtable(), framed[recordHeader:]
+	if !db.options.Unlogged {
+		if unsure, err := db.wal.append(tx.seq, framed, ship, sync); err != nil {
+			if unsure {
+				db.breaks(err)
+			}
+			return err
+		}
+		db.did.records.Add(1)
+		db.did.recordBytes.Add(uint64(len(framed)))
+		t.walBytes += len(framed)
 	}
-	db.did.records.Add(1)
-	db.did.recordBytes.Add(uint64(len(framed)))
-	t.walBytes += len(framed)
+	if sync || db.options.Unlogged {
+		db.durable.Store(tx.seq)
+	}
+	t.allocated = t.arena.size
+	t.advance(tx.seq, entry)
+	if follow := db.follower.Load(); follow != nil {
+		(*follow)(tx.seq, entry)
+	}
 	db.installVersion(t)
 	return nil
 }
