@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,18 +13,77 @@ import (
 
 	"edda"
 	"edda/store/format"
+	"edda/store/wal"
 )
 
 // BenchmarkCommit writes transitions of the one-command kind, each for a new
 // instance with a random-looking key, n to a change, two changes in flight.
 func BenchmarkCommit(b *testing.B) {
 	for _, n := range []int{1, 64, 256} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) { benchmarkCommit(b, n) })
+		b.Run(fmt.Sprint(n), func(b *testing.B) { benchmarkCommit(b, n, nil) })
 	}
 }
 
-func benchmarkCommit(b *testing.B, n int) {
-	db := open(b, b.TempDir(), Options{initialMap: 1 << 30})
+// BenchmarkShip is BenchmarkCommit with a Ship that does nothing.
+func BenchmarkShip(b *testing.B) {
+	for _, n := range []int{1, 64, 256} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			benchmarkCommit(b, n, func(uint64, []byte) func() error { return func() error { return nil } })
+		})
+	}
+}
+
+// BenchmarkApply applies on a replica, with a sync after each 16, what BenchmarkCommit commits.
+func BenchmarkApply(b *testing.B) {
+	for _, n := range []int{1, 64, 256} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			log, of := &shipped{}, b.TempDir()
+			db := open(b, of, Options{initialMap: 1 << 30, noSync: true, Ship: log.ship})
+			dir := bootstrap(b, must(db.Snapshot()))
+			for i := range b.N {
+				db.commit(b, batch(i, n))
+			}
+			db.stop()
+			if err := os.RemoveAll(of); err != nil { // else the disk is busy with its pages
+				b.Fatal(err)
+			}
+			r := openReplica(b, dir, Options{initialMap: 1 << 30})
+			defer r.Close()
+			bytes := 0
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i, entry := range log.entries {
+				if err := r.Apply(log.first+uint64(i), entry); err != nil {
+					b.Fatal(err)
+				}
+				if bytes += len(entry); i%16 == 0 {
+					if err := r.Sync(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
+			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "transitions/s")
+			b.ReportMetric(float64(bytes)/float64(b.N*n), "bytes/transition")
+		})
+	}
+}
+
+// BenchmarkHash reads all rows of 100000 instances.
+func BenchmarkHash(b *testing.B) {
+	db := open(b, b.TempDir(), Options{initialMap: 1 << 30, noSync: true})
+	for i := range 400 {
+		db.commit(b, batch(i, 250))
+	}
+	for b.Loop() {
+		if _, _, err := db.Hash(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func benchmarkCommit(b *testing.B, n int, ship wal.Ship) {
+	db := open(b, b.TempDir(), Options{initialMap: 1 << 30, Ship: ship})
 	flight := make(chan error, 2)
 	bytes, sent := 0, 0
 	b.ReportAllocs()

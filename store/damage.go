@@ -54,6 +54,9 @@ func (d *DB) CutWAL() string {
 	if cut == nil {
 		return ""
 	}
+	if d.options.standby {
+		return fmt.Sprintf("%s lacks transactions after number %d, which were applied and not synced: they are to be applied again", cut.Path, cut.After)
+	}
 	return fmt.Sprintf("%s ends in the middle of what was written: transactions after number %d of the log may be gone, which had been committed. "+
 		"The store goes on without them: events are read again, effects may be called again under the same idempotency keys, and at_most_once effects, too. "+
 		"If the power failed at the moment at which the log was growing, nothing is lost; else the disk or a copy lost its end: look after the disk, and restore a newer backup if there is one", cut.Path, cut.After)

@@ -12,7 +12,9 @@
 //
 // backup.go, tenant.go, check.go, sweep.go and compact.go operate the store. They are no package
 // of their own, because each needs its inside: a compaction replaces the file between two commits
-// and applies the encoded changes of the commits since to the copy; a check compares the pages,
-// the WAL and all rows of one file; a restore and a tenant's copy write a file before it is a
-// store; a removal repeats in the commit what its sweep has tested.
+// and applies the transactions since to the copy; a check compares the pages, the WAL and all rows
+// of one file; a restore and a tenant's copy write a file before it is a store; a removal repeats
+// in the commit what its sweep has tested.
+//
+// A [Replica] is the store of a standby: it applies the transactions of another process's WAL.
 package store

@@ -37,7 +37,33 @@ const restoring = FileName + ".restoring"
 // Restore checks all of a backup and puts it into a folder, which it creates, and removes again if
 // it fails. An existing store is an error, unless replace moves it aside. secret decrypts an
 // encrypted backup; it is nil for others. Afterwards the store is [DB.Restored].
-func Restore(ctx context.Context, backup, dir string, replace bool, secret AEAD, tell func(rows int)) (r Restored, err error) {
+func Restore(ctx context.Context, backup, dir string, replace bool, secret AEAD, tell func(rows int)) (Restored, error) {
+	return restoreInto(ctx, backup, dir, replace, func(r *Restored, path string) error {
+		if err := r.examine(ctx, backup, path, secret, tell); err != nil {
+			return err
+		}
+		// gofail: var restoreExamined struct{}
+		return markRestored(dir)
+	})
+}
+
+// RestoreReplica puts a backup into a folder for [OpenReplica]: the replica goes on with the
+// transaction after the last one in the backup. It is not [DB.Restored], because it gets what happened
+// since from the store. The backup needs its checksum, and its rows are not decoded.
+func RestoreReplica(ctx context.Context, backup, dir string, replace bool) (Restored, error) {
+	r, err := restoreInto(ctx, backup, dir, replace, func(r *Restored, path string) error {
+		if r.Sum == "" {
+			return fmt.Errorf("%s cannot become a replica: %w", backup, ErrNoChecksum)
+		}
+		return r.examineReplica(backup, path)
+	})
+	if err == nil {
+		err = unmarkRestored(dir) // of a store that was there
+	}
+	return r, err
+}
+
+func restoreInto(ctx context.Context, backup, dir string, replace bool, examine func(r *Restored, path string) error) (r Restored, err error) {
 	missing := missingFolders(dir)
 	defer func() {
 		if err != nil {
@@ -47,7 +73,7 @@ func Restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return r, explain(dir, err)
 	}
-	return restore(ctx, backup, dir, replace, secret, tell)
+	return restore(ctx, backup, dir, replace, examine)
 }
 
 // missingFolders are the folders to create for dir, the innermost first.
@@ -67,7 +93,7 @@ func removeEmpty(folders []string) {
 	}
 }
 
-func restore(ctx context.Context, backup, dir string, replace bool, secret AEAD, tell func(rows int)) (r Restored, err error) {
+func restore(ctx context.Context, backup, dir string, replace bool, examine func(r *Restored, path string) error) (r Restored, err error) {
 	r.Path = filepath.Join(dir, FileName)
 	_, statErr := os.Stat(r.Path)
 	there := statErr == nil
@@ -101,11 +127,7 @@ func restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 	if err := wal.EachWAL(backup, temp, func(from, to string) error { return copyPages(ctx, from, to, math.MaxInt64) }); err != nil {
 		return r, fmt.Errorf("copy the log of %s: %w", backup, err)
 	}
-	if err := r.examine(ctx, backup, temp, secret, tell); err != nil {
-		return r, err
-	}
-	// gofail: var restoreExamined struct{}
-	if err := markRestored(dir); err != nil {
+	if err := examine(&r, temp); err != nil {
 		return r, err
 	}
 	if there {
@@ -154,6 +176,23 @@ func (r *Restored) examine(ctx context.Context, backup, path string, secret AEAD
 	}
 	// It has no WAL then, and the WAL of a file that it replaces is not its own.
 	return errors.Join(err, d.file.Settle(), d.file.Replaces(r.Path), d.Close())
+}
+
+// examineReplica opens the copy as a replica and checks its pages. The rows are as they were in the store,
+// as the checksum shows.
+func (r *Restored) examineReplica(backup, path string) error {
+	d, err := openFile(path, Options{standby: true, called: backup})
+	if err != nil {
+		return err
+	}
+	found, _ := d.checkFile(true)
+	if len(found) > 0 { // a damaged file is not written
+		return errors.Join(fmt.Errorf("this backup is not put in place, it is not sound: %w", errors.Join(found...)), d.Close())
+	}
+	var read error
+	r.Meta, err = d.Meta()
+	r.Positions, read = d.Checkpoints()
+	return errors.Join(err, read, d.file.Settle(), d.file.Replaces(r.Path), d.Close())
 }
 
 func copyPages(ctx context.Context, from, to string, n int64) error {
@@ -260,11 +299,13 @@ func (d *DB) Restored() (bool, error) {
 }
 
 // CaughtUp notes that the store has caught up.
-func (d *DB) CaughtUp() error {
-	if err := os.Remove(d.restoredMark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (d *DB) CaughtUp() error { return unmarkRestored(filepath.Dir(d.path)) }
+
+func unmarkRestored(dir string) error {
+	if err := os.Remove(filepath.Join(dir, restoredName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("note that the restored store has caught up: %w", err)
 	}
-	return SyncDir(filepath.Dir(d.path))
+	return SyncDir(dir)
 }
 
 func (d *DB) restoredMark() string { return filepath.Join(filepath.Dir(d.path), restoredName) }

@@ -1,0 +1,100 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"edda"
+	"edda/store/wal"
+)
+
+// A standby keeps the rows of a store that another process writes. It applies the transactions of the
+// store's WAL as they are, and decodes no row. Its folder is that of a store: once the replica is
+// closed, [Open] makes it one.
+
+// Replica is the store of a standby. Its methods may be called concurrently.
+type Replica struct {
+	db       *DB
+	applying sync.Mutex // held by Apply, and while a compaction replaces the file
+}
+
+// OpenReplica opens the replica in a folder, which [RestoreReplica] has put there, or a store that goes
+// on as one. It locks the folder as a store does.
+func OpenReplica(dir string, o Options) (*Replica, error) {
+	path := filepath.Join(dir, FileName)
+	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		return nil, edda.Classify(edda.Permanent, "there is no %s: restore a backup of the store there", path)
+	}
+	o.standby, o.Seal = true, nil
+	d, err := Open(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Replica{db: d}, nil
+}
+
+// Apply commits the transaction after [Replica.LSN], as [Options.Ship] had its entry, and ignores one
+// that the replica has. It is durable after [Replica.Sync]. An entry that cannot be the next one is
+// [wal.ErrGap], [wal.ErrUnknown] or [wal.ErrDamaged]; any other error is of the replica.
+func (r *Replica) Apply(lsn uint64, entry []byte) error {
+	r.applying.Lock()
+	defer r.applying.Unlock()
+	if err := r.db.broken; err != nil {
+		return err
+	}
+	return r.db.sound(func() error { return r.db.file.Apply(lsn, entry) })
+}
+
+// Sync makes all that was applied durable. After an error nothing more can be applied before a restart.
+func (r *Replica) Sync() error {
+	r.db.swap.RLock()
+	defer r.db.swap.RUnlock()
+	return r.db.file.Sync()
+}
+
+// LSN is the number of the last applied transaction.
+func (r *Replica) LSN() uint64 { return r.Point().Transaction }
+
+// Point is the point of the last applied transaction.
+func (r *Replica) Point() wal.Point { return r.db.Point() }
+
+// Hash is [DB.Hash].
+func (r *Replica) Hash(ctx context.Context) (wal.Point, [sha256.Size]byte, error) {
+	return r.db.Hash(ctx)
+}
+
+// Snapshot opens a snapshot, from which another replica can be restored.
+func (r *Replica) Snapshot() (*Snapshot, error) { return r.db.Snapshot() }
+
+// Compact returns the file's free space to the file system.
+func (r *Replica) Compact(ctx context.Context, tell func(rows int)) (Compaction, error) {
+	return r.db.compact(ctx, tell, func(act func()) error {
+		r.applying.Lock()
+		defer r.applying.Unlock()
+		act()
+		return nil
+	})
+}
+
+// Close makes everything durable and closes the file.
+func (r *Replica) Close() error { return r.db.Close() }
+
+// Hash reads all rows and returns their SHA-256, with the point of the snapshot that has them. It
+// depends on neither the flushes nor the compactions of the file, so a store and its replicas have the
+// same at the same point.
+func (d *DB) Hash(ctx context.Context) (at wal.Point, sum [sha256.Size]byte, err error) {
+	p, hash := &copyProgress{ctx: ctx}, sha256.New()
+	if err := d.view(func(tx *wal.Tx) error {
+		at = tx.Point()
+		return p.walk(tx, hash, func([]byte, []byte, []byte, []byte) error { return nil })
+	}); err != nil {
+		return at, sum, fmt.Errorf("hash the rows: %w", err)
+	}
+	return at, [sha256.Size]byte(hash.Sum(nil)), nil
+}
