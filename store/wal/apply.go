@@ -24,9 +24,14 @@ type Point struct {
 
 func (t *memtable) point() Point { return Point{t.last, t.sum} }
 
+// Next is the point after the next transaction, whose entry this is.
+func (p Point) Next(entry []byte) Point {
+	return Point{p.Transaction + 1, crc32.Update(p.Sum, castagnoli, entry[:entryHeader])}
+}
+
 // advance moves the memtable's point to the next transaction.
 func (t *memtable) advance(seq uint64, entry []byte) {
-	t.last, t.sum = seq, crc32.Update(t.sum, castagnoli, entry[:entryHeader])
+	t.last, t.sum = seq, t.point().Next(entry).Sum
 }
 
 // Point is the point of the last transaction that readers see.
