@@ -66,7 +66,7 @@ func (a Append) Acked(seq uint64) (Append, Instruction) {
 		a.part++
 		return a, a.send()
 	}
-	return a, Instruction{Do: Committed, Mark: Mark{Seq: seq, LSN: a.record.LSN, Epoch: a.record.Epoch, Sum: a.sum}}
+	return a, Instruction{Do: Committed, Mark: Mark{Seq: seq, LSN: a.record.LSN, Epoch: a.record.Epoch, Sum: a.sum, State: a.record.State}}
 }
 
 // Unsure handles a send without an acknowledgement: no answer in time, a lost connection, or a

@@ -11,6 +11,7 @@ var (
 	ErrFenced  = errors.New("another node has taken the log over")
 	ErrMoved   = errors.New("the log has gone on without this record")
 	ErrTrimmed = errors.New("the log has been trimmed behind this place: copy the store of another node")
+	ErrAbsent  = errors.New("the log ends before this place")
 )
 
 // Forever is the sequence up to which a Read follows the log without end.
@@ -36,6 +37,11 @@ type Log interface {
 	// End returns the last message as the leader knows it, and waits for a leader until ctx ends. A
 	// deposed leader may answer, too, so only an acknowledged append proves the end.
 	End(ctx context.Context) (Last, error)
+
+	// Find returns a mark behind the record with an LSN, from which a store that has it reads on; State is
+	// what that store must have. An empty log has a mark before its beginning. ErrAbsent says that the log ends
+	// before, and ErrTrimmed that it begins behind.
+	Find(ctx context.Context, lsn uint64) (Mark, error)
 
 	// Trim removes the messages before that of a mark. That one stays, so the log is never empty.
 	Trim(ctx context.Context, upto Mark) error

@@ -56,7 +56,7 @@ func (r *Reader) Message(seq uint64, m Message) (rec Record, whole bool, err err
 			fmt.Errorf("record %d has the checksum %08x, and should have %08x", rec.LSN, sum, m.Sum))
 	}
 	r.parts = nil
-	r.mark = Mark{Seq: seq, LSN: rec.LSN, Epoch: rec.Epoch, Sum: m.Sum}
+	r.mark = Mark{Seq: seq, LSN: rec.LSN, Epoch: rec.Epoch, Sum: m.Sum, State: rec.State}
 	return rec, true, nil
 }
 

@@ -145,6 +145,7 @@ func TestLooks(t *testing.T) {
 // memory is a log in memory. Before each append another node may be faster.
 type memory struct {
 	messages []Message
+	first    uint64 // that is not trimmed
 	rivals   []string
 }
 
@@ -194,7 +195,48 @@ func (l *memory) End(context.Context) (Last, error) {
 	return Last{}, nil
 }
 
+func (l *memory) Find(_ context.Context, lsn uint64) (Mark, error) {
+	last, _ := l.End(context.Background())
+	return Find(l.first, last, lsn, func(seq uint64) (Message, error) { return l.messages[seq-1], nil })
+}
+
 func (l *memory) Trim(context.Context, Mark) error { return nil }
+
+// TestFind: from the mark of an LSN a reader reads all later entries, and no other.
+func TestFind(t *testing.T) {
+	log := &memory{messages: written(), first: 1}
+	var lsns []uint64
+	testkit.Must(t, log.Read(t.Context(), Mark{}, uint64(len(log.messages)), func(_ Mark, r Record) error {
+		if r.Kind == Entry {
+			lsns = append(lsns, r.LSN)
+		}
+		return nil
+	}))
+	for lsn := range uint64(len(lsns)) + 1 {
+		at, err := log.Find(t.Context(), lsn)
+		testkit.Must(t, err)
+		var got []uint64
+		testkit.Must(t, log.Read(t.Context(), at, uint64(len(log.messages)), func(_ Mark, r Record) error {
+			if r.Kind == Entry {
+				got = append(got, r.LSN)
+			}
+			return nil
+		}))
+		if at.LSN != lsn || !slices.Equal(got, lsns[lsn:]) {
+			t.Errorf("behind record %d, at %+v, follow %d; want %d", lsn, at, got, lsns[lsn:])
+		}
+	}
+	if _, err := log.Find(t.Context(), uint64(len(lsns))+1); !errors.Is(err, ErrAbsent) {
+		t.Errorf("a record behind the end: %v", err)
+	}
+	log.first = 3
+	if _, err := log.Find(t.Context(), 0); !errors.Is(err, ErrTrimmed) {
+		t.Errorf("a record that is trimmed: %v", err)
+	}
+	if at, err := (&memory{}).Find(t.Context(), 7); err != nil || at != (Mark{LSN: 7}) {
+		t.Errorf("in an empty log: %+v, %v", at, err)
+	}
+}
 
 func TestTakeReadsAgainWhatWasFaster(t *testing.T) {
 	log := &memory{messages: written(), rivals: []string{"C", "D"}}

@@ -13,7 +13,6 @@ type Kind string
 const (
 	Own   Kind = "own"  // the first record of an epoch: its node owns the log from here on
 	Entry Kind = "rec"  // an entry of the owner's WAL
-	Snap  Kind = "snap" // a checksum of the owner's rows at this LSN
 	Seal  Kind = "seal" // the last record of an epoch: its owner hands over
 )
 
@@ -26,7 +25,10 @@ type Record struct {
 	// Node names the run of the process that wrote the record: a node and its start. Two processes of
 	// one name would both take the same Own record for theirs.
 	Node  string
-	Level int    // the version of the format that the owner may write
+	Level int // the version of the format that the owner may write
+	// State is the checksum of all that the owner's store has applied up to this record. A standby that has
+	// another one has other rows.
+	State uint32
 	Entry []byte // the WAL entry as it is; opaque here
 }
 
@@ -35,7 +37,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Sum is the checksum of the record. The next record names it, so the checksums are a chain.
 func (r Record) Sum() uint32 {
 	var b []byte
-	for _, n := range []uint64{r.Epoch, r.LSN, uint64(r.Prev), uint64(r.Level), uint64(len(r.Kind)), uint64(len(r.Node))} {
+	for _, n := range []uint64{r.Epoch, r.LSN, uint64(r.Prev), uint64(r.Level), uint64(r.State), uint64(len(r.Kind)), uint64(len(r.Node))} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
 	b = append(append(b, r.Kind...), r.Node...)
@@ -48,16 +50,20 @@ type Mark struct {
 	LSN   uint64
 	Epoch uint64
 	Sum   uint32 // of the last record
+	State uint32 // of the last record
 }
 
 // Own is the record with which a node takes the log over at a mark.
 func (m Mark) Own(node string, level int) Record {
-	return Record{Kind: Own, Epoch: m.Epoch + 1, LSN: m.LSN, Prev: m.Sum, Node: node, Level: level}
+	return Record{Kind: Own, Epoch: m.Epoch + 1, LSN: m.LSN, Prev: m.Sum, State: m.State, Node: node, Level: level}
 }
 
-// Next is the record that the owner of the mark's epoch appends next.
+// Next is the record that the owner of the mark's epoch appends next. An entry changes the state: its writer
+// sets that.
 func (m Mark) Next(kind Kind, node string, level int, entry []byte) Record {
-	r := Record{Kind: kind, Epoch: m.Epoch, LSN: m.LSN, Prev: m.Sum, Node: node, Level: level, Entry: entry}
+	r := Record{
+		Kind: kind, Epoch: m.Epoch, LSN: m.LSN, Prev: m.Sum, State: m.State, Node: node, Level: level, Entry: entry,
+	}
 	if kind == Entry {
 		r.LSN++
 	}
@@ -75,7 +81,7 @@ func (m Mark) Follows(r Record) error {
 		epoch = r.Epoch
 	case Entry:
 		lsn++
-	case Snap, Seal:
+	case Seal:
 	default:
 		return fmt.Errorf("a record of the unknown kind %q: a newer version wrote it", r.Kind)
 	}
@@ -87,6 +93,8 @@ func (m Mark) Follows(r Record) error {
 	case r.Prev != m.Sum:
 		return fmt.Errorf("record %d of epoch %d follows a record with checksum %08x, and the log has %08x there",
 			r.LSN, r.Epoch, r.Prev, m.Sum)
+	case r.Kind != Entry && r.State != m.State:
+		return fmt.Errorf("record %d of epoch %d changes no row, and has the state %08x behind %08x", r.LSN, r.Epoch, r.State, m.State)
 	}
 	return nil
 }
@@ -103,5 +111,5 @@ type Message struct {
 // writer; the checksum covers the entry.
 func (m Message) same(o Message) bool {
 	return m.Kind == o.Kind && m.Epoch == o.Epoch && m.LSN == o.LSN && m.Prev == o.Prev && m.Node == o.Node &&
-		m.Level == o.Level && m.Sum == o.Sum && m.Part == o.Part && m.Parts == o.Parts
+		m.Level == o.Level && m.State == o.State && m.Sum == o.Sum && m.Part == o.Part && m.Parts == o.Parts
 }

@@ -19,7 +19,8 @@ const (
 	headerSum   = "Edda-Sum"  // checksum of the record, in hex
 	headerNode  = "Edda-Node"
 	headerLevel = "Edda-Level"
-	headerPart  = "Edda-Part" // as 2/3; absent where the message is the whole record
+	headerState = "Edda-State" // checksum of the owner's store, in hex
+	headerPart  = "Edda-Part"  // as 2/3; absent where the message is the whole record
 )
 
 func header(m cluster.Message) nats.Header {
@@ -31,6 +32,7 @@ func header(m cluster.Message) nats.Header {
 		headerSum:   {fmt.Sprintf("%08x", m.Sum)},
 		headerNode:  {m.Node},
 		headerLevel: {strconv.Itoa(m.Level)},
+		headerState: {fmt.Sprintf("%08x", m.State)},
 	}
 	if m.Parts > 1 {
 		h[headerPart] = []string{fmt.Sprintf("%d/%d", m.Part, m.Parts)}
@@ -48,7 +50,7 @@ func decode(h nats.Header, body []byte) (cluster.Message, error) {
 	m := cluster.Message{Sum: uint32(number(headerSum, 16, 32)), Part: 1, Parts: 1, Record: cluster.Record{
 		Kind: cluster.Kind(h.Get(headerKind)), Epoch: number(headerEpoch, 10, 64), LSN: number(headerLSN, 10, 64),
 		Prev: uint32(number(headerPrev, 16, 32)), Node: h.Get(headerNode), Level: int(number(headerLevel, 10, 31)),
-		Entry: body,
+		State: uint32(number(headerState, 16, 32)), Entry: body,
 	}}
 	if part := h.Get(headerPart); part != "" {
 		n, _ := fmt.Sscanf(part, "%d/%d", &m.Part, &m.Parts)

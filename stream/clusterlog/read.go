@@ -164,12 +164,20 @@ func (l *Log) remove(ctx context.Context, cons jetstream.Consumer) {
 
 // trimmed returns an error if the log no longer has the message behind one with a sequence.
 func (l *Log) trimmed(ctx context.Context, seq uint64) error {
+	first, err := l.first(ctx)
+	if err == nil && first > seq+1 {
+		return fmt.Errorf("read %s behind message %d: it begins at message %d: %w", l.name, seq, first, cluster.ErrTrimmed)
+	}
+	return nil
+}
+
+// first is the sequence of the first message that the log still has.
+func (l *Log) first(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	info, err := l.stream.Info(ctx)
-	if err == nil && info.State.FirstSeq > seq+1 {
-		return fmt.Errorf("read %s behind message %d: it begins at message %d: %w",
-			l.name, seq, info.State.FirstSeq, cluster.ErrTrimmed)
+	if err != nil {
+		return 0, final(err)
 	}
-	return nil
+	return info.State.FirstSeq, nil
 }
