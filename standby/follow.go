@@ -1,0 +1,101 @@
+package standby
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"edda"
+	"edda/cluster"
+	"edda/store"
+	"edda/store/wal"
+)
+
+// syncEvery is how often a replica makes what it applied durable. A crash of its machine costs no more than
+// reading that much of the log again.
+const syncEvery = time.Second
+
+// ErrDiverged says that a replica has rows that the log does not have. Such a replica is never mended:
+// another copy takes its place.
+var ErrDiverged = errors.New("the replica has other rows than the log: copy the store of another node")
+
+// Find returns the mark from which the replica reads on. ErrDiverged says that the replica has a
+// transaction that the log has not, or another one: its node wrote it as an owner that was about to be
+// replaced. cluster.ErrTrimmed says that the log has begun behind the replica.
+func Find(ctx context.Context, log cluster.Log, r *store.Replica) (cluster.Mark, error) {
+	point := r.Point()
+	at, err := log.Find(ctx, point.Transaction)
+	switch {
+	case errors.Is(err, cluster.ErrAbsent):
+		return at, edda.Classify(edda.Permanent, "transaction %d: %w: %w", point.Transaction, ErrDiverged, err)
+	case err != nil:
+		return at, err
+	case at.Seq == 0: // the log begins with this replica
+		at.State = point.Sum
+	}
+	return at, compare(r, at)
+}
+
+// Follow applies the records behind a mark to the replica until ctx ends or the log has one that the
+// replica cannot apply. Each record is compared with what the replica has. tell is called with the mark
+// behind each applied record, and may be nil.
+func Follow(ctx context.Context, log cluster.Log, r *store.Replica, after cluster.Mark, tell func(cluster.Mark)) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		apply := applyTo(r)
+		return log.Read(ctx, after, cluster.Forever, func(at cluster.Mark, rec cluster.Record) error {
+			err := apply(at, rec)
+			if err == nil && tell != nil {
+				tell(at)
+			}
+			return err
+		})
+	})
+	g.Go(func() error {
+		ticker := time.NewTicker(syncEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				if err := r.Sync(); err != nil {
+					return err
+				}
+			case <-ctx.Done():
+				return r.Sync()
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// applyTo returns a visit that applies records to the replica.
+func applyTo(r *store.Replica) cluster.Visit {
+	return func(at cluster.Mark, rec cluster.Record) error {
+		if rec.Kind == cluster.Entry {
+			if err := r.Apply(rec.LSN, rec.Entry); err != nil {
+				return fmt.Errorf("apply record %d of the log: %w", rec.LSN, classify(err))
+			}
+		}
+		return compare(r, at)
+	}
+}
+
+// classify makes errors of the entry permanent. Others are of the disk.
+func classify(err error) error {
+	if errors.Is(err, wal.ErrGap) || errors.Is(err, wal.ErrDamaged) || errors.Is(err, wal.ErrUnknown) {
+		return edda.Classify(edda.Permanent, "%w", err)
+	}
+	return err
+}
+
+// compare returns ErrDiverged unless the replica has exactly what the owner had at a mark.
+func compare(r *store.Replica, at cluster.Mark) error {
+	if p := r.Point(); p.Transaction != at.LSN || p.Sum != at.State {
+		return edda.Classify(edda.Permanent, "transaction %d has the checksum %08x, and record %d of the log has %08x: %w",
+			p.Transaction, p.Sum, at.LSN, at.State, ErrDiverged)
+	}
+	return nil
+}
