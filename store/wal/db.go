@@ -196,7 +196,7 @@ func (db *DB) Close() error {
 	db.writer.Lock()
 	defer db.writer.Unlock()
 	db.endFlushing()
-	if db.wal != nil {
+	if db.wal != nil || db.options.Standby && db.Cut() != nil { // only a standby would open what was cut off
 		err := error(nil)
 		if !db.retired {
 			err = db.settle(time.Now().Add(closeWithin))

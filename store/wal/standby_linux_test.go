@@ -338,6 +338,38 @@ func TestAStandbyFlushesWhatAPowerCutWouldMiss(t *testing.T) {
 	}
 }
 
+// TestAClosedStandbyIsAFile: without the records that follow a lost one, for which only a standby is opened.
+func TestAClosedStandbyIsAFile(t *testing.T) {
+	l, log := writtenBefore(t, 3)
+	o := byHand
+	o.Bound, o.Standby = 1<<20, true
+	standby, _ := testDB(t, o)
+	for i, entry := range log {
+		if err := standby.Apply(uint64(i+1), entry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, lost := take(t, standby.path).put(t), 0
+	if err := loseUnsynced(path, 1, func() bool { lost++; return lost == 1 }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openFile(path, byHand, nil); err == nil {
+		t.Fatal("a record is missing, and the file is opened")
+	}
+	for _, o := range []Options{o, byHand} { // nothing is applied
+		db, err := openFile(path, o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, db); db.Point().Transaction != 1 || !maps.Equal(got, l.past[1]) {
+			t.Errorf("after transaction %d it is %v", db.Point().Transaction, got)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestApplyRefusesWhatItCannotKnow: with a cause that its caller can tell.
 func TestApplyRefusesWhatItCannotKnow(t *testing.T) {
 	l, log := writtenBefore(t, 8)
