@@ -21,7 +21,7 @@ import (
 // Replica is the store of a standby. Its methods may be called concurrently.
 type Replica struct {
 	db       *DB
-	applying sync.Mutex // held by Apply, and while a compaction replaces the file
+	applying sync.Mutex // held by Apply and Sync, and while a compaction replaces the file
 }
 
 // OpenReplica opens the replica in a folder, which [RestoreReplica] has put there, or a store that goes
@@ -53,8 +53,11 @@ func (r *Replica) Apply(lsn uint64, entry []byte) error {
 
 // Sync makes all that was applied durable. After an error nothing more can be applied before a restart.
 func (r *Replica) Sync() error {
-	r.db.swap.RLock()
-	defer r.db.swap.RUnlock()
+	r.applying.Lock()
+	defer r.applying.Unlock()
+	if err := r.db.broken; err != nil { // the file that was synced before may be back
+		return err
+	}
 	return r.db.file.Sync()
 }
 
@@ -82,7 +85,7 @@ func (r *Replica) Compact(ctx context.Context, tell func(rows int)) (Compaction,
 	})
 }
 
-// Close makes everything durable and closes the file.
+// Close flushes what was applied, if it can, and closes the file. Only [Replica.Sync] says what is durable.
 func (r *Replica) Close() error { return r.db.Close() }
 
 // Hash reads all rows and returns their SHA-256, with the point of the snapshot that has them. It

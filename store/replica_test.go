@@ -437,6 +437,27 @@ func TestAReplicaCompactsWhileItApplies(t *testing.T) {
 	same(t, "rows", dump(t, promoted.DB), dump(t, db.DB))
 }
 
+// TestAReplicaIsNotSyncedInAnUnsureFile: a power cut may bring the file back that a compaction replaced.
+func TestAReplicaIsNotSyncedInAnUnsureFile(t *testing.T) {
+	log := &shipped{}
+	db := open(t, t.TempDir(), Options{Ship: log.ship})
+	db.commit(t, Change{})
+	r := openReplica(t, bootstrap(t, must(db.Snapshot())), Options{})
+	defer r.Close()
+	db.commit(t, Change{})
+	if err := errors.Join(log.feed(r, 2), r.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	unsure := errors.New("nobody knows which file is in its place")
+	r.db.broken = unsure
+	if err := r.Sync(); !errors.Is(err, unsure) {
+		t.Errorf("it is synced: %v", err)
+	}
+	if err := r.Apply(r.LSN()+1, nil); !errors.Is(err, unsure) {
+		t.Errorf("it is applied: %v", err)
+	}
+}
+
 // TestAHashSeesEveryRow: a value, a key, a missing row and one in another part.
 func TestAHashSeesEveryRow(t *testing.T) {
 	seen := map[[32]byte]string{}
