@@ -67,11 +67,7 @@ type Ship func(seq uint64, entry []byte) (wait func() error)
 func (db *DB) Follow(fn func(seq uint64, entry []byte)) {
 	db.writer.Lock()
 	defer db.writer.Unlock()
-	if fn == nil {
-		db.follower.Store(nil)
-		return
-	}
-	db.follower.Store(&fn)
+	db.follower = fn
 }
 
 // Causes for which [DB.Apply] refuses an entry. Any other error is of this file, not of the entry.

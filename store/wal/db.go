@@ -113,16 +113,15 @@ type DB struct {
 	did     counters
 	cut     atomic.Pointer[Cut]
 	failure atomic.Pointer[error] // why nothing can be written
-	// durable is the last transaction whose record is synced. follower is called with each entry.
-	durable  atomic.Uint64
-	follower atomic.Pointer[func(seq uint64, entry []byte)]
+	durable atomic.Uint64         // the last transaction whose record is synced
 
 	writer   sync.Mutex // held by the writing transaction; guards the fields below
 	path     string     // prefix of the names of the WAL's files
 	wal      *walFiles  // nil before the first WAL
 	scratch  encoder
-	expected int  // rows of the last transaction, as a guess for the next
-	retired  bool // another file has replaced this one
+	follower func(seq uint64, entry []byte) // see [DB.Follow]; may be nil
+	expected int                            // rows of the last transaction, as a guess for the next
+	retired  bool                           // another file has replaced this one
 
 	switching sync.Mutex // held while a version is installed
 
@@ -250,8 +249,8 @@ func (db *DB) broken() error {
 // breaks stops writing. The first cause stays.
 func (db *DB) breaks(cause error) { db.failure.CompareAndSwap(nil, &cause) }
 
-// Ahead reports whether the content of the disk is unknown: a sync failed. Nothing can be written
-// until the file is opened again.
+// Ahead reports whether the content of the disk is unknown: a sync failed, or a [Ship]. Nothing can be
+// written until the file is opened again.
 func (db *DB) Ahead() bool { return db.broken() != nil }
 
 // Begin opens a transaction. A writing one waits for the others.

@@ -197,8 +197,8 @@ func (db *DB) log(tx *Tx, framed []byte, ship Ship, sync bool) error {
 	}
 	t.allocated = t.arena.size
 	t.advance(tx.seq, entry)
-	if follow := db.follower.Load(); follow != nil {
-		(*follow)(tx.seq, entry)
+	if db.follower != nil {
+		db.follower(tx.seq, entry)
 	}
 	db.installVersion(t)
 	return nil
