@@ -314,6 +314,7 @@ func (l *delta) take(most int) (out []logged, left int, err error) {
 		n += len(l.list[0].entry)
 		l.size -= len(l.list[0].entry)
 		out = append(out, l.list[0])
+		l.list[0] = logged{} // else the list holds the entry until it grows
 	}
 	return out, len(l.list), l.err
 }

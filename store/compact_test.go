@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/oklog/ulid/v2"
 
@@ -147,6 +149,23 @@ func TestTooManyCommitsEndACompaction(t *testing.T) {
 	if _, left, err := l.take(1); !errors.Is(err, edda.Temporary) || left > 0 {
 		t.Errorf("%v, and %d transactions are kept", err, left)
 	}
+}
+
+// TestTakenTransactionsAreNotKept: else the bound counts less than what is in memory.
+func TestTakenTransactionsAreNotKept(t *testing.T) {
+	var l delta
+	for i := range uint64(3) {
+		l.add(i, make([]byte, 1<<20))
+	}
+	taken := weak.Make(&l.list[0].entry[0])
+	if out, left, err := l.take(1); err != nil || len(out) != 1 || left != 2 {
+		t.Fatalf("%d taken, %d left, %v", len(out), left, err)
+	}
+	runtime.GC()
+	if taken.Value() != nil {
+		t.Error("the entry is in memory still")
+	}
+	runtime.KeepAlive(&l)
 }
 
 // TestACommitThatTheSnapshotHadWasAppliedTwice: a commit can be seen, and so be copied, although its
