@@ -33,7 +33,7 @@ func TestEachPatternEndsInDoneByThePrintedCommands(t *testing.T) {
 			if code, found, said := shell(t, nil, "test", dir+"/manifests"); code != exitDone || !strings.HasSuffix(found, " passed, 0 failed\n") {
 				t.Errorf("test: %d %s%s", code, found, said)
 			}
-			if code, found, said := shell(t, nil, "config", "view", "--config", filepath.Join(dir, "edda.yaml")); code != exitDone || !strings.Contains(found, "- manifests\n") {
+			if code, found, said := shell(t, nil, "config", "view", "--config", filepath.Join(dir, "edda.yaml")); code != exitDone || !strings.Contains(found, "- "+filepath.Join(dir, "manifests")+"\n") {
 				t.Errorf("config view: %d %s%s", code, found, said)
 			}
 			r := startDev(t, "--mock", "--data", t.TempDir(), filepath.Join(dir, "manifests"))

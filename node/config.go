@@ -21,13 +21,14 @@ import (
 
 // Config is the configuration of a process. [Defaults] and [Load] make one. The tags of a field
 // say all that its place in the struct does not: koanf its key in the file and, in upper case, in
-// the variable; flag the flags that set it; secret that config view masks it; reload that a reload
-// applies it, and not only the next start; doc what it means, in the file of [Template].
+// the variable; flag the flags that set it; path that a relative one in the file begins at the
+// file's folder; secret that config view masks it; reload that a reload applies it, and not only
+// the next start; doc what it means, in the file of [Template].
 type Config struct {
 	Addr       string           `koanf:"addr" flag:"addr" doc:"address of the HTTP server; beyond loopback only with tokens.file"`
 	ProbeAddr  string           `koanf:"probe_addr" flag:"probe-addr" doc:"second address for /health /live /ready /metrics, without a token"`
-	Data       string           `koanf:"data" flag:"data" doc:"folder of the store"`
-	Manifests  []string         `koanf:"manifests" reload:"yes" doc:"files and folders of sagas and effects"`
+	Data       string           `koanf:"data" path:"yes" flag:"data" doc:"folder of the store"`
+	Manifests  []string         `koanf:"manifests" path:"yes" reload:"yes" doc:"files and folders of sagas and effects"`
 	Role       string           `koanf:"role" flag:"role" doc:"one or several of saga, effect, combined, coordinator, runner"`
 	Tenants    []string         `koanf:"tenants" flag:"tenants" reload:"yes" doc:"only these tenants; names or patterns such as eu-*"`
 	Tenancy    tenancyConfig    `koanf:"tenancy"`
@@ -59,35 +60,35 @@ type tenancyConfig struct {
 
 // tokensConfig names the token book. Without one everyone may call, on loopback only.
 type tokensConfig struct {
-	File string `koanf:"file" flag:"tokens" doc:"callers and their roles: see edda token; without it everyone may call"`
+	File string `koanf:"file" path:"yes" flag:"tokens" doc:"callers and their roles: see edda token; without it everyone may call"`
 }
 
 // tlsConfig is the TLS configuration of the HTTP server.
 type tlsConfig struct {
-	Cert     string `koanf:"cert" flag:"tls-cert" doc:"file with the certificate of the HTTP server"`
-	Key      string `koanf:"key" flag:"tls-key" doc:"file with its key"`
-	ClientCA string `koanf:"client_ca" flag:"tls-client-ca" doc:"only clients with a certificate of these authorities may connect"`
+	Cert     string `koanf:"cert" path:"yes" flag:"tls-cert" doc:"file with the certificate of the HTTP server"`
+	Key      string `koanf:"key" path:"yes" flag:"tls-key" doc:"file with its key"`
+	ClientCA string `koanf:"client_ca" path:"yes" flag:"tls-client-ca" doc:"only clients with a certificate of these authorities may connect"`
 	// Elsewhere says that a proxy or a mesh in front terminates TLS.
 	Elsewhere bool `koanf:"elsewhere" doc:"a proxy or a mesh in front of this process ends TLS"`
 }
 
 // encryptionConfig names the keyset that encrypts the store; empty means no encryption.
 type encryptionConfig struct {
-	Keyset string `koanf:"keyset" doc:"file of edda key: encrypts the payloads in the store"` // file; see edda key
+	Keyset string `koanf:"keyset" path:"yes" doc:"file of edda key: encrypts the payloads in the store"` // file; see edda key
 }
 
 // natsConfig has the settings of the nats CLI. NATS_* variables fill empty ones.
 type natsConfig struct {
 	URL      string `koanf:"url" flag:"nats-url" doc:"servers, with commas between; unset as the nats CLI finds them"`
 	Context  string `koanf:"context" flag:"nats-context" doc:"name of a context of the nats CLI"`
-	Creds    string `koanf:"creds" doc:"file of credentials"`
-	NKey     string `koanf:"nkey" doc:"file of an NKey's seed"`
+	Creds    string `koanf:"creds" path:"yes" doc:"file of credentials"`
+	NKey     string `koanf:"nkey" path:"yes" doc:"file of an NKey's seed"`
 	User     string `koanf:"user" doc:"user, with password"`
 	Password string `koanf:"password" secret:"yes" doc:"better as EDDA_NATS_PASSWORD"`
 	Token    string `koanf:"token" secret:"yes" doc:"better as EDDA_NATS_TOKEN"`
-	Cert     string `koanf:"cert" doc:"file with the certificate of this process"`
-	Key      string `koanf:"key" doc:"file with its key"`
-	CA       string `koanf:"ca" doc:"file with the authorities of the server's certificate"`
+	Cert     string `koanf:"cert" path:"yes" doc:"file with the certificate of this process"`
+	Key      string `koanf:"key" path:"yes" doc:"file with its key"`
+	CA       string `koanf:"ca" path:"yes" doc:"file with the authorities of the server's certificate"`
 	// SyncInterval is the server's sync_interval; zero means sync_interval: always.
 	SyncInterval time.Duration `koanf:"sync_interval" doc:"the server's sync_interval; 0: it syncs every write"`
 }
@@ -107,11 +108,11 @@ type streamsConfig struct {
 type gatewayConfig struct {
 	URL       string        `koanf:"url" flag:"gateway" doc:"receiver of aggregate commands; without one they are published"`
 	Path      string        `koanf:"path" doc:"path of its URL for a command"`
-	TokenFile string        `koanf:"token_file" doc:"file with the bearer token"`
+	TokenFile string        `koanf:"token_file" path:"yes" doc:"file with the bearer token"`
 	Timeout   time.Duration `koanf:"timeout" doc:"of one request"`
-	Cert      string        `koanf:"cert" doc:"file with the certificate of this process"`
-	Key       string        `koanf:"key" doc:"file with its key"`
-	CA        string        `koanf:"ca" doc:"file with the authorities of the gateway's certificate"`
+	Cert      string        `koanf:"cert" path:"yes" doc:"file with the certificate of this process"`
+	Key       string        `koanf:"key" path:"yes" doc:"file with its key"`
+	CA        string        `koanf:"ca" path:"yes" doc:"file with the authorities of the gateway's certificate"`
 }
 
 // outboxConfig bounds the outbox.
@@ -139,7 +140,7 @@ type effectsConfig struct {
 	Allow []string `koanf:"allow" doc:"private hosts and networks that effects may call"`
 	// ListedOnly refuses every host that Allow does not list.
 	ListedOnly bool   `koanf:"listed_only" doc:"refuse every host that allow does not list"`
-	Secrets    string `koanf:"secrets" doc:"folder with a file for each secret"` // folder with one file per secret
+	Secrets    string `koanf:"secrets" path:"yes" doc:"folder with a file for each secret"` // folder with one file per secret
 	// Ledger is the place of the claims: local or shared.
 	Ledger string `koanf:"ledger" doc:"claims: local or shared; unset: shared for the role effect"`
 	// Handoff hands effect commands over within the process, if it runs the sagas and

@@ -23,7 +23,8 @@ func Template(manifests ...string) ([]byte, error) {
 	}
 	var out strings.Builder
 	out.WriteString("# The configuration of edda run: edda run --config edda.yaml. edda dev takes only its manifests.\n" +
-		"# A comment shows the default. Flags and EDDA_* variables, such as EDDA_NATS_URL, override this file.\n")
+		"# A comment shows the default. Flags and EDDA_* variables, such as EDDA_NATS_URL, override this file.\n" +
+		"# Relative paths begin at the folder of this file.\n")
 	for _, l := range lines {
 		if l.text == "manifests: []" {
 			out.WriteString(l.commented("manifests: "+set, docColumn+len("# ")) + "\n")

@@ -2,7 +2,6 @@ package node
 
 import (
 	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -11,14 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// written loads a configuration file.
+// written loads a configuration file of the working directory.
 func written(t *testing.T, text string) Config {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "edda.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("edda.yaml", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Load(Sources{File: path})
+	c, err := Load(Sources{File: "edda.yaml"})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -40,7 +39,7 @@ func TestTheTemplateHasEveryKeyWithItsDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, keysOnly, _ := strings.Cut(strings.ReplaceAll(text, "\n# A comment", " A comment"), "\n")
+	_, keysOnly, _ := strings.Cut(strings.NewReplacer("\n# A comment", "", "\n# Relative", "").Replace(text), "\n")
 	open := regexp.MustCompile(`(?m)^# `).ReplaceAllString(keysOnly, "")
 	for name, file := range map[string]string{"as it is": text, "without its comments": open} {
 		got, err := written(t, file).YAML()

@@ -17,9 +17,9 @@ import (
 type redisConfig struct {
 	URL  string `koanf:"url" flag:"redis,redis-url" secret:"yes" doc:"redis:// or rediss://; for message:, job: effects and Hero"` // redis://, or rediss:// with user and password
 	Addr string `koanf:"addr" flag:"redis-addr" doc:"host:port, instead of url"`                                                   // host:port, if no URL is needed
-	CA   string `koanf:"ca" doc:"file with the authorities of its certificate"`
-	Cert string `koanf:"cert" doc:"file with the certificate of this process"`
-	Key  string `koanf:"key" doc:"file with its key"`
+	CA   string `koanf:"ca" path:"yes" doc:"file with the authorities of its certificate"`
+	Cert string `koanf:"cert" path:"yes" doc:"file with the certificate of this process"`
+	Key  string `koanf:"key" path:"yes" doc:"file with its key"`
 }
 
 func (c redisConfig) configured() bool { return c.URL != "" || c.Addr != "" }
@@ -42,7 +42,7 @@ type heroAPIConfig struct {
 	WSPort   int    `koanf:"ws_port" flag:"api-ws-port" doc:"its port"`
 	// Tokens is a file of "sha256:… actor" lines. Without it the server trusts every caller
 	// and listens on loopback only.
-	Tokens string `koanf:"tokens" doc:"file of callers; without it everyone may call, on loopback only"`
+	Tokens string `koanf:"tokens" path:"yes" doc:"file of callers; without it everyone may call, on loopback only"`
 }
 
 // myceliumConfig is the address of Mycelium's message API.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -81,7 +82,51 @@ func loadFile(k *koanf.Koanf, file string) error {
 	if len(problems) > 0 {
 		return &ConfigError{errors.Join(problems...)}
 	}
+	if err := rebase(read, filepath.Dir(file)); err != nil {
+		return configf("%s: %w", file, err)
+	}
 	return k.Merge(read)
+}
+
+// rebase makes the relative paths of a file begin at its folder, so that the file means the same
+// from every working directory. Paths in variables and flags begin at the working directory.
+func rebase(read *koanf.Koanf, folder string) error {
+	from := func(path any) string {
+		text := fmt.Sprint(path)
+		if text == "" || filepath.IsAbs(text) {
+			return text
+		}
+		return filepath.Join(folder, text)
+	}
+	for _, key := range configKeys() {
+		v := read.Get(key.name)
+		if !key.isPath || v == nil {
+			continue
+		}
+		if key.isList {
+			v = pathsOf(v, from)
+		} else {
+			v = from(v)
+		}
+		if err := read.Set(key.name, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pathsOf makes a path of each item of a list. A text is a list with commas.
+func pathsOf(list any, path func(any) string) (out []string) {
+	items, ok := list.([]any)
+	if !ok {
+		for item := range strings.SplitSeq(fmt.Sprint(list), ",") {
+			out = append(out, path(item))
+		}
+	}
+	for _, item := range items {
+		out = append(out, path(item))
+	}
+	return out
 }
 
 // yamlParser implements koanf's Parser with yaml v4.
@@ -177,6 +222,8 @@ type configKey struct {
 	name    string
 	flags   []string
 	isMap   bool
+	isList  bool
+	isPath  bool
 	members []configKey
 }
 
@@ -185,7 +232,8 @@ func configKeys() []configKey { return configKeysOf(reflect.TypeFor[Config](), "
 
 func configKeysOf(t reflect.Type, prefix string) (out []configKey) {
 	for f := range t.Fields() {
-		key := configKey{name: prefix + f.Tag.Get("koanf"), isMap: f.Type.Kind() == reflect.Map}
+		key := configKey{name: prefix + f.Tag.Get("koanf"), isMap: f.Type.Kind() == reflect.Map,
+			isList: f.Type.Kind() == reflect.Slice, isPath: f.Tag.Get("path") != ""}
 		if key.isMap && f.Type.Elem().Kind() == reflect.Struct {
 			key.members = configKeysOf(f.Type.Elem(), "")
 		}
