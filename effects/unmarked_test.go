@@ -62,6 +62,9 @@ func TestAnUnmarkedExpressionIsAWarning(t *testing.T) {
 		{"version: 2\nupcast: {1: {set: {a: payload.b}}}", "3:23 =payload.b"},
 		{"check: {http: {body: payload.a}, ok: 'true', result: {a: body.a}}", "2:22 =payload.a 2:58 =body.a"},
 
+		{"http: {body: 'Bearer $TOKEN'}", "2:14 ${secret.TOKEN} for the secret"},
+		{"http: {script: 'curl $URL'}", ""},
+
 		{"http: {body: =payload}", ""},
 		{"http: {body: ='payload.a'}", ""},
 		{"http: {body: 'https://payload.example/a.b'}", ""},

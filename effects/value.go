@@ -101,12 +101,13 @@ var textSecret = regexp.MustCompile(`(?:^|[^\w./@{$-])(secret\.[A-Z][A-Z0-9_]*)\
 // it counts only as a whole value, and id never does.
 func (c *compiler) unmarked(v *manifests.Value, names []string) {
 	v.Texts(func(t manifests.PlainText) {
-		if name := shellSecret.FindStringSubmatch(t.Text); name != nil {
+		takesSecrets := slices.Contains(names, "secret") // code of a shell takes none, and has variables
+		if name := shellSecret.FindStringSubmatch(t.Text); takesSecrets && name != nil {
 			c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: t.Pos, Warning: true, Rule: manifests.RuleUnmarked,
-				Message: fmt.Sprintf("this text holds %q as it is: a secret is ${secret.%s}", name[0], name[1])})
+				Message: fmt.Sprintf("this text holds %q as it is: write ${secret.%s} for the secret", name[0], name[1])})
 		}
 		found := expression.FindUnmarked(t.Text, t.Part, names)
-		if name := textSecret.FindStringSubmatch(t.Text); len(found) == 0 && name != nil && slices.Contains(names, "secret") {
+		if name := textSecret.FindStringSubmatch(t.Text); takesSecrets && len(found) == 0 && name != nil {
 			c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: t.Pos, Rule: manifests.RuleUnmarked,
 				Message: fmt.Sprintf("this text holds the words %q, and not the secret: write ${%s} in it", name[1], name[1])})
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // function is one entry of the allow-list. It gets canonical values, and a fault stops the
@@ -164,6 +165,8 @@ func (l *lowering) unknownName(name string) string {
 		return fmt.Sprintf("unknown name %q: an effect reads payload, which is what the step's with gives", name)
 	case inEffect && (name == "body" || name == "status" || name == "headers"):
 		return fmt.Sprintf("unknown name %q: it is there after the call, in ok, fail and result", name)
+	case inEffect && l.names["secret"] && inCapitals(name):
+		return fmt.Sprintf("unknown name %q: a secret is secret.%s", name, name)
 	case inSaga && name == "payload":
 		return "unknown name \"payload\": the payload of an event is event"
 	case inSaga && name == "secret":
@@ -185,6 +188,11 @@ func (l *lowering) unknownName(name string) string {
 		nearest = fmt.Sprintf(": a field of the event is event.%s", name)
 	}
 	return fmt.Sprintf("unknown name %q%s", name, nearest)
+}
+
+// inCapitals reports whether a name is written as environment variables are.
+func inCapitals(name string) bool {
+	return strings.ToUpper(name) == name && strings.ToLower(name) != name
 }
 
 // suggest returns the nearest candidate, if it is near enough to be a typing error.

@@ -83,7 +83,7 @@ func (r *reader) closeAdvice(at, before rune, block bool) string {
 	case before == '"' || before == '\'' || before == ']' || before == '}':
 		return fmt.Sprintf("a value that begins with a quote or bracket ends with it, here at %c: put the whole value in quotes", before)
 	case at == ':':
-		return "in YAML's flow style `? ` and `: ` end a value that has no quotes: put the ternary in quotes, use let, or write if c {a} else {b} in quotes"
+		return "in YAML's flow style `? ` and `: ` end a value that has no quotes: put the whole value in quotes, or use let for a ternary"
 	case strings.ContainsRune("[]{}", at):
 		return fmt.Sprintf("in YAML's flow style %c ends a value that has no quotes: put the whole value in quotes, or close what is open", at)
 	case block:

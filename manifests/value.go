@@ -55,6 +55,8 @@ func (r *reader) expr(n *yaml.Node, from int) *Expr {
 	blank := len(text) - len(strings.TrimLeft(text, " \t\n"))
 	e := &Expr{Pos: r.trace(n).to(from + blank), Source: strings.TrimSpace(text)}
 	switch {
+	case e.Source == "" && from > 0:
+		r.errorf(n, "the expression is empty: write it behind the =, or == for the text =")
 	case e.Source == "":
 		r.errorf(n, "the expression is empty")
 	case r.cutShort(n, e.Source):
@@ -153,7 +155,7 @@ func (r *reader) template(v *Value, n *yaml.Node) {
 		at := len(n.Value) - len(rest) + i
 		length := closing(rest[i+2:])
 		if length < 0 {
-			r.errorAt(t.to(at), "${ has no closing }: write $${ for a literal ${")
+			r.errorAt(t.to(at), "${ has no closing }: add it, or write $${ for a literal ${")
 			break
 		}
 		source := rest[i+2 : i+2+length]

@@ -71,8 +71,9 @@ func (b *actionCompiler) message(a *action, names []string) {
 func (b *actionCompiler) each(a *action, names []string) {
 	a.each = b.expr(a.src.Each, names)
 	a.do = b.list(a.src.Do, slices.Concat(names, []string{cmp.Or(a.src.As, defaultAs), eachIndex}))
-	steps := 0
+	steps, misplaced := 0, false
 	for _, m := range a.do {
+		misplaced = misplaced || !m.verb.step && !m.verb.inEach
 		switch {
 		case m.verb.step:
 			steps++
@@ -82,14 +83,12 @@ func (b *actionCompiler) each(a *action, names []string) {
 			b.errorf(m.src.Pos, "%s cannot stand in an each: it holds one effect, ask or start, and any number of commands, events and messages", m.src.Kind)
 		}
 	}
-	if steps != 1 && b.p.m.Partial {
-		return // the parser may have left one out
+	if a.src.ID != nil || steps > 0 { // also with a mistake inside, or its handlers would be reported, too
+		b.p.groups[a.stepID()] = true
 	}
-	if steps != 1 {
+	if steps > 1 || steps == 0 && !misplaced && !b.p.m.Partial { // the parser may have left one out
 		b.errorf(a.src.Pos, "an each holds exactly one effect, ask or start; this one holds %d", steps)
-		return
 	}
-	b.p.groups[a.stepID()] = true
 }
 
 // undo compiles the undo of a step; its expressions also see input, result and id.
