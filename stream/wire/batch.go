@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/cloudevents/sdk-go/v2/event"
@@ -62,7 +63,11 @@ func (m Message) members(most int) ([]json.RawMessage, error) {
 		return nil, refuse(edda.DeadUndecodable, "a batch of type %.80q is not JSON: send %s", t, event.ApplicationCloudEventsBatchJSON)
 	}
 	var list []json.RawMessage
-	if err := json.Unmarshal(m.Data, &list); err != nil {
+	err := json.Unmarshal(m.Data, &list)
+	if other := (*json.UnmarshalTypeError)(nil); errors.As(err, &other) {
+		return nil, refuse(edda.DeadUndecodable, "the batch is not a list of CloudEvents: its body is a JSON %s", other.Value)
+	}
+	if err != nil {
 		return nil, refuse(edda.DeadUndecodable, "the batch is not a list of CloudEvents: %v", err)
 	}
 	if list == nil {

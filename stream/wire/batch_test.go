@@ -52,7 +52,8 @@ func TestABatchIsReadAsItsMembers(t *testing.T) {
 		"an id that all members share": {mapping(t, MappingOptions{ID: `=headers["Nats-Msg-Id"]`}), others("["+paid+","+paid+"]", "Nats-Msg-Id", "m"), []string{
 			`17:1 ORDERS m:1 `, `17:2 ORDERS m:2 `}},
 		"none":               {Codec{}, own(" [] "), []string{`5 AGGREGATE_EVENTS:5: undecodable subject ` + subject + `: the batch has no CloudEvents: `}},
-		"no list":            {Codec{}, own(paid), []string{`5 AGGREGATE_EVENTS:5: undecodable subject ` + subject + `: the batch is not a list of CloudEvents: `}},
+		"no list":            {Codec{}, own(paid), []string{`5 AGGREGATE_EVENTS:5: undecodable subject ` + subject + `: the batch is not a list of CloudEvents: its body is a JSON object`}},
+		"no JSON":            {Codec{}, own("[1"), []string{`5 AGGREGATE_EVENTS:5: undecodable subject ` + subject + `: the batch is not a list of CloudEvents: unexpected end`}},
 		"null":               {Codec{}, own("null"), []string{`5 AGGREGATE_EVENTS:5: undecodable subject ` + subject + `: the batch is null: `}},
 		"too many":           {Codec{}, own("[" + strings.Repeat("1,", MaxMembers) + "1]"), []string{`5 AGGREGATE_EVENTS:5: too-large subject ` + subject + `: the batch has 1001 CloudEvents, allowed are 1000: `}},
 		"too large":          {Codec{MaxPayload: 20}, own("[" + paid + "]"), []string{`5 AGGREGATE_EVENTS:5: too-large subject ` + subject + `: the body has `}},
