@@ -127,7 +127,7 @@ func (t *terminal) devHere(s *node.Settings) error {
 	if found, err := namedHere(); err != nil {
 		return err
 	} else if len(found) > 0 {
-		fmt.Fprintf(t.err, "edda: runs the manifests of %s: %s\n", manifests.ConfigFile, list(found))
+		fmt.Fprintf(t.err, "edda: takes the manifests of %s: %s\n", manifests.ConfigFile, list(found))
 		s.Manifests = found
 		return nil
 	}
@@ -145,9 +145,9 @@ func (t *terminal) devHere(s *node.Settings) error {
 		return usagef("there is no saga and no effect in this folder or those in it: write some with edda init, or name files or folders, as in edda dev sagas/")
 	}
 	if root == here {
-		fmt.Fprintf(t.err, "edda: runs the manifests of this folder: %s\n", list(found))
+		fmt.Fprintf(t.err, "edda: takes the manifests of this folder: %s\n", list(found))
 	} else {
-		fmt.Fprintf(t.err, "edda: runs the manifests in %s/\n", root)
+		fmt.Fprintf(t.err, "edda: takes the manifests in %s/\n", root)
 	}
 	foreign = slices.DeleteFunc(foreign, func(path string) bool { return path == manifests.ConfigFile })
 	if len(foreign) > 0 {

@@ -68,7 +68,7 @@ func TestTheFirstCommandOfInitNeedsNoPath(t *testing.T) {
 	}
 	t.Chdir(dir)
 	d := startDev(t, "--mock")
-	d.err.wait(t, "edda: runs the manifests of edda.yaml: manifests")
+	d.err.wait(t, "edda: takes the manifests of edda.yaml: manifests")
 	d.stop()
 }
 

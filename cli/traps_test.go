@@ -126,11 +126,11 @@ func TestDevTakesTheManifestsThatTheFolderNames(t *testing.T) {
 		sagas string
 	}{
 		{"those of edda.yaml", map[string]string{"edda.yaml": "manifests: [sagas, more/order.yaml]\n", "sagas/loan.yaml": loanSaga, "more/order.yaml": orderSaga, "manifests/other.yaml": otherSaga},
-			"edda: runs the manifests of edda.yaml: sagas, more/order.yaml", "loan v1, order v1"},
+			"edda: takes the manifests of edda.yaml: sagas, more/order.yaml", "loan v1, order v1"},
 		{"those of manifests/", map[string]string{"manifests/loan.yaml": loanSaga, "other.yaml": otherSaga, "edda.yaml": "# manifests: []\n"},
-			"edda: runs the manifests in manifests/", "loan v1"},
+			"edda: takes the manifests in manifests/", "loan v1"},
 		{"all of the folder", map[string]string{"loan.yaml": loanSaga, "deep/order.yaml": orderSaga, "manifests/notes.yaml": "a: b\n"},
-			"edda: runs the manifests of this folder: ", "loan v1, order v1"},
+			"edda: takes the manifests of this folder: ", "loan v1, order v1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
