@@ -89,7 +89,13 @@ const envConfig = "EDDA_CONFIG"
 
 // loadConfig merges the file, the environment and the given flags.
 func (t *terminal) loadConfig(file string, flags *pflag.FlagSet) (node.Config, error) {
-	return node.Load(node.Sources{File: cmp.Or(file, t.getenv(envConfig)), Environ: t.env, Flags: flags, Others: others()})
+	return t.loadSources(node.Sources{File: cmp.Or(file, t.getenv(envConfig)), Flags: flags})
+}
+
+// loadSources adds the environment to a file and flags.
+func (t *terminal) loadSources(s node.Sources) (node.Config, error) {
+	s.Environ, s.Others = t.env, others()
+	return node.Load(s)
 }
 
 func (t *terminal) configCommand() *cobra.Command {

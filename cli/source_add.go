@@ -97,7 +97,7 @@ func (t *terminal) addSource(ctx context.Context, name string, s sourceAdd) erro
 	if err != nil {
 		return err
 	}
-	changed, err := t.tryConfig(file, text)
+	changed, err := t.loadSources(node.Sources{File: file, Text: text})
 	if err != nil {
 		return err
 	}
@@ -267,24 +267,4 @@ func reindented(block, indent string) string {
 		b.WriteString(indent + strings.TrimPrefix(line, "  "))
 	}
 	return b.String()
-}
-
-// tryConfig loads a changed configuration file before it replaces the file.
-func (t *terminal) tryConfig(file string, text []byte) (node.Config, error) {
-	trial, err := os.CreateTemp("", "edda-*.yaml")
-	if err != nil {
-		return node.Config{}, err
-	}
-	defer os.Remove(trial.Name())
-	if _, err = trial.Write(text); err == nil {
-		err = trial.Close()
-	}
-	if err != nil {
-		return node.Config{}, err
-	}
-	config, err := t.loadConfig(trial.Name(), nil)
-	if err != nil {
-		err = fmt.Errorf("%s: %s", file, strings.ReplaceAll(err.Error(), trial.Name()+": ", ""))
-	}
-	return config, err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda/internal/testkit"
+	"edda/node"
 	"edda/stream/wire"
 )
 
@@ -35,7 +36,7 @@ func TestSagasReadAStreamThatExistedBefore(t *testing.T) {
 		"ship.yaml": "saga: ship\nkey: event.order\non:\n  orders.created: {start: true, set: {total: =event.total}}\n  orders.cancelled: {do: [{done: true}]}\n",
 	})
 	config, data := filepath.Join(dir, "edda.yaml"), t.TempDir()
-	write(t, config, "# of the shop\nmanifests: ["+filepath.Join(dir, "ship.yaml")+"]   # one saga\n")
+	write(t, config, "# of the shop\nmanifests: [ship.yaml]   # one saga\n")
 	r := &running{nats: server.URL(), addr: freeAddr(t), tenant: "default"}
 	source := func(want int, says []string, args ...string) {
 		t.Helper()
@@ -151,7 +152,7 @@ func TestASourceIsWrittenIntoWhatTheFileHas(t *testing.T) {
 			t.Errorf("%q became\n%s\nwant\n%s\n%v", text, got, want, err)
 		}
 		term := &terminal{}
-		if c, err := term.tryConfig(file, got); err != nil || c.Sources["shop"].Type != "true" || c.Sources["shop"].Aggregate.Type != "null" {
+		if c, err := term.loadSources(node.Sources{File: file, Text: got}); err != nil || c.Sources["shop"].Type != "true" || c.Sources["shop"].Aggregate.Type != "null" {
 			t.Errorf("%q is read as %+v: %v", got, c.Sources, err)
 		}
 	}

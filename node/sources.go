@@ -32,6 +32,7 @@ const (
 // file.
 type Sources struct {
 	File    string         // empty: none
+	Text    []byte         // of File, before it is written; nil: the file is read
 	Environ []string       // in the form of [os.Environ]
 	Flags   *pflag.FlagSet // nil: none. Flags that are no settings do no harm
 	// Others lists the variables with the prefix EDDA_ that are no settings.
@@ -42,7 +43,7 @@ type Sources struct {
 // prefix EDDA_, is an error.
 func Load(s Sources) (Config, error) {
 	k := koanf.New(".")
-	if err := loadFile(k, s.File); err != nil {
+	if err := s.loadFile(k); err != nil {
 		return Config{}, err
 	}
 	if err := s.loadEnv(k); err != nil {
@@ -54,13 +55,16 @@ func Load(s Sources) (Config, error) {
 	return decodeConfig(k)
 }
 
-func loadFile(k *koanf.Koanf, file string) error {
+func (s Sources) loadFile(k *koanf.Koanf) error {
+	file, text := s.File, s.Text
 	if file == "" {
 		return nil
 	}
-	text, err := files.Read(file, files.Most)
-	if err != nil {
-		return configf("read configuration: %w", err)
+	if text == nil {
+		var err error
+		if text, err = files.Read(file, files.Most); err != nil {
+			return configf("read configuration: %w", err)
+		}
 	}
 	read := koanf.New(".")
 	if err := read.Load(rawbytes.Provider(text), yamlParser{}); err != nil {
