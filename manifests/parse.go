@@ -307,7 +307,7 @@ func (r *reader) beginning(root *yaml.Node) string {
 	if has(root, "on") {
 		return "saga: name"
 	}
-	return "saga: name, or effect: name"
+	return "saga: name, or effect: name; other YAML belongs in another folder"
 }
 
 // twice reports a saga of the same version, or an effect, that is defined more than once.
