@@ -111,21 +111,35 @@ func TestABatchMayBeTheFirstMessageThatIsRead(t *testing.T) {
 	})
 }
 
-// TestAPositionDoesNotLeaveABatch that is applied in part, whatever an older look at the stream's end
-// says.
+// TestAPositionDoesNotLeaveABatch that is applied in part, because of an older look at the stream's end.
 func TestAPositionDoesNotLeaveABatch(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.sip(1)
+		w.streams.change(func() { w.streams.gone = true })
+		w.streams.publish("A", event("before", "add", "k"))
+		settle()
+		w.streams.change(func() { // a message for nobody
+			at := w.streams.last["A"]
+			at.Seq++
+			w.streams.last["A"] = at
+		})
+		time.Sleep(2 * pollEvery)
+		w.streams.change(func() { w.streams.mute, w.streams.sip = true, 1 })
 		w.streams.publishBatch("A", members(3)...)
-		for len(w.log(key("k"))) == 0 {
+		for len(w.log(key("k"))) < 2 {
 			settle()
 		}
-		w.streams.change(func() { w.streams.held, w.streams.gone = true, true })
-		time.Sleep(3 * tidyEvery)
+		w.streams.change(func() { w.streams.paused = true })
+		w.streams.publish("B", event("meanwhile", "add", "other"))
+		for len(w.log(key("other"))) == 0 {
+			settle()
+		}
 		w.stop()
-		w.streams.change(func() { w.streams.held, w.streams.gone, w.streams.sip = false, false, 0 })
+		if at := w.position("A"); at.Seq != 1 || at.Partly == nil {
+			t.Fatalf("the position is %+v", at)
+		}
+		w.streams.change(func() { w.streams.gone, w.streams.mute, w.streams.paused, w.streams.sip = false, false, false, 0 })
 		w.restart(Options{})
-		w.wantLog(key("k"), "m1", "m2", "m3")
+		w.wantLog(key("k"), "before", "m1", "m2", "m3")
 	})
 }
 
@@ -241,4 +255,22 @@ func TestALaggardAppliesEachMemberOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestAPositionLeavesABatchOfWhichNothingMoreIsRead: the other members are of tenants that are not served
+// any more.
+func TestAPositionLeavesABatchOfWhichNothingMoreIsRead(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.sip(1)
+		w.streams.publishBatch("A", members(3)...)
+		for len(w.log(key("k"))) == 0 {
+			settle()
+		}
+		w.streams.change(func() { w.streams.waiting, w.streams.gone = nil, true })
+		time.Sleep(2 * tidyEvery)
+		settle()
+		if at := w.position("A"); at.Seq != 1 || at.Partly != nil {
+			t.Errorf("the position is %+v with %+v", at, at.Partly)
+		}
+	})
 }

@@ -35,13 +35,13 @@ func newPositions(durable []edda.Checkpoint) positions {
 }
 
 // skips returns the position to which a stream moves without an event: its last message,
-// when everything meant for the sagas is applied. The end may be older than a batch that is
-// applied in part.
+// when everything meant for the sagas is applied. An end that is older than a batch that is
+// applied in part says nothing about the rest of it.
 func (p *positions) skips(end End) (to edda.Checkpoint, known, ok bool) {
 	at, known := p.applied[end.Stream]
 	to = end.Last
 	to.Stream = end.Stream
-	return to, known, at.Partly == nil && at.Seq >= end.Need && (to.Seq > at.Seq || !known)
+	return to, known, at.Seq >= end.Need && to.Seq >= at.Last() && (to.Seq > at.Seq || !known)
 }
 
 // tidy moves positions past messages that are not meant for the sagas. It writes the first

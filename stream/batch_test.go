@@ -120,6 +120,34 @@ func TestOnlyTheMembersOfServedTenantsAreRead(t *testing.T) {
 	})
 }
 
+// TestHandledMembersAreNotAwaited: only they are of a tenant that is served, so nothing of their message
+// comes that would move the position behind it.
+func TestHandledMembersAreNotAwaited(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		codec := w.others(ctx, ordersStream, wire.MappingOptions{Tenant: "=body.tenantid"})
+		w.publishBatch(ctx, "orders.paid", cloudEvent("a", "acme"), cloudEvent("b", "other"), cloudEvent("c", "acme"), cloudEvent("d", "other"))
+		s, err := w.JS.Stream(ctx, "ORDERS")
+		w.Must(err)
+		m, err := s.GetMsg(ctx, 1)
+		w.Must(err)
+		for members, want := range map[int][]string{1: {"1:3"}, 2: {"1:3"}, 3: nil} {
+			at := edda.Checkpoint{Stream: "ORDERS", Created: s.CachedInfo().Created, Partly: &edda.Partly{Seq: 1, Time: m.Time.UTC(), Members: members}}
+			src, stop := w.open(ctx, []edda.Checkpoint{at}, SourceOptions{Codec: codec, Tenants: wire.Tenants{"acme"}})
+			past, err := OpenCatchUp(ctx, w.JS, engine.SagaTenant{Tenant: "acme", Saga: "late"}, []edda.Checkpoint{at}, SourceOptions{Codec: codec, Name: "store"})
+			w.Must(err)
+			for _, src := range []*Source{src, past.Source} {
+				if got := numbers(fetch(ctx, t, src, len(want))); !slices.Equal(got, want) {
+					t.Errorf("behind %d members it reads %v, want %v", members, got, want)
+				}
+				none(ctx, t, src, time.Second)
+				wantEnd(t, ends(ctx, t, src, "ORDERS"), uint64(len(want)), 1)
+			}
+			past.Close()
+			stop()
+		}
+	})
+}
+
 // TestAReplayReadsABatchAsFarAsItIsHandled.
 func TestAReplayReadsABatchAsFarAsItIsHandled(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {

@@ -68,9 +68,9 @@ type reader struct {
 	lenient    bool                        // what the stream does not hold any more is skipped
 	wake       chan<- struct{}             // the buffer has a new event
 	log        *zap.Logger
-	recreate   chan struct{} // capacity 1: recreate the consumer
-	created    time.Time     // of the stream
-	from       uint64        // the position at which reading began
+	recreate   chan struct{}   // capacity 1: recreate the consumer
+	created    time.Time       // of the stream
+	from       edda.Checkpoint // the position at which reading began
 	// committed returns the positions in the store; nil where the store handles nothing of what is
 	// read.
 	committed func() ([]edda.Checkpoint, error)
@@ -367,7 +367,7 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 func (r *reader) skipped(seq uint64) error {
 	r.mu.Lock()
 	read, begins := max(r.read, r.emptyTo), r.begins
-	behind := begins > read+1 && seq >= begins && r.read > r.from
+	behind := begins > read+1 && seq >= begins && r.read > r.from.Seq
 	r.mu.Unlock()
 	if !behind || r.lenient || len(r.filters()) > 0 {
 		return nil
@@ -395,11 +395,12 @@ func (r *reader) enqueue(ctx context.Context, ev edda.Event) error {
 }
 
 // enqueueBatch puts the members of a batch into the buffer, all at once: the position is that of their
-// message. A mapping may read another tenant from each.
+// message. A mapping may read another tenant from each. Those that were handled before reading began are
+// left out: if only they are of a served tenant, nothing of the message is awaited.
 func (r *reader) enqueueBatch(ctx context.Context, members []wire.Message) error {
 	events := make([]edda.Event, 0, len(members))
 	for _, m := range members {
-		if ev := r.codec.Event(m); r.serves(&ev) {
+		if ev := r.codec.Event(m); r.serves(&ev) && !r.from.Covers(&ev) {
 			ev.More = true
 			events = append(events, ev)
 		}
@@ -450,8 +451,8 @@ func (r *reader) advance(seq uint64, at time.Time, buffered bool) {
 
 // handled reports whether the store's position has reached seq.
 func (r *reader) handled(seq uint64) bool {
-	if seq <= r.from || r.committed == nil {
-		return seq <= r.from
+	if seq <= r.from.Seq || r.committed == nil {
+		return seq <= r.from.Seq
 	}
 	positions, err := r.committed()
 	return err == nil && slices.ContainsFunc(positions, func(at edda.Checkpoint) bool { return at.Stream == r.name && at.Seq >= seq })

@@ -189,7 +189,7 @@ func (s *Source) reader(js jetstream.JetStream, str, messages jetstream.Stream, 
 		js: js, stream: str, messages: messages, name: in.stream, consumer: o.consumer(), mapping: in.mapping,
 		families: in.families, unfiltered: in.all(str, o.Grammar), codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), strays: o.Strays, wake: s.wake, log: o.Log,
-		recreate: make(chan struct{}, 1), fence: o.Fence, restored: s.strict, lenient: o.CatchUp != "", created: from.Created, at: from.Time, read: from.Seq, buffered: from.Seq, from: from.Seq, committed: o.Committed,
+		recreate: make(chan struct{}, 1), fence: o.Fence, restored: s.strict, lenient: o.CatchUp != "", created: from.Created, at: from.Time, read: from.Seq, buffered: from.Seq, from: from, committed: o.Committed,
 	}
 }
 
