@@ -248,6 +248,29 @@ func TestABatchThatIsLostHalfHandledIsALoss(t *testing.T) {
 	}
 }
 
+// TestABatchThatIsLostWithWhatWasHandledBeforeIsALoss: not everything that is missing was handled.
+func TestABatchThatIsLostWithWhatWasHandledBeforeIsALoss(t *testing.T) {
+	for said, others := range map[string]int{"ends at 1, but everything up to 2": 0, "wrote others in their place": 3} {
+		bubble(t, func(ctx context.Context, w *world) {
+			w.sendMany("first", 1)
+			restore := w.Backup()
+			w.sendMany("lost", 1)
+			w.publishBatch(ctx, orders, cloudEvent("a", "acme"), cloudEvent("b", "acme"))
+			cp := w.checkpointAt(ctx, 2)
+			cp.Partly = &edda.Partly{Seq: 3, Time: w.checkpointAt(ctx, 3).Time, Members: 1}
+			restore()
+			w.sendMany("other", others)
+			_, err := OpenSource(ctx, w.JS, []edda.Checkpoint{cp}, SourceOptions{})
+			testkit.WantError(t, err, edda.Permanent, said, "of the batch at 3 only the first 1 CloudEvents were handled", "--accept-stream-loss")
+			src, err := OpenSource(ctx, w.JS, []edda.Checkpoint{cp}, SourceOptions{AcceptLoss: true})
+			w.Must(err)
+			if at := src.Start()[0]; at.Seq != 1 || at.Partly != nil {
+				t.Errorf("it goes on at %+v", at)
+			}
+		})
+	}
+}
+
 // TestABatchMayLeadItsStream: what was handled before it has expired.
 func TestABatchMayLeadItsStream(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {

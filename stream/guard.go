@@ -80,6 +80,10 @@ func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held
 		}
 		return verdict{start: cp}, err
 	}
+	if p := cp.Partly; p != nil && loss.Handled { // the rest of the batch is lost, too, and was not handled
+		loss.What += fmt.Sprintf("; of the batch at %d only the first %d CloudEvents were handled", p.Seq, p.Members)
+		loss.Handled = false
+	}
 	if loss.Checkpoint = cp; loss.Next == "" {
 		loss.Resume, loss.Next, err = resume(ctx, s, info, cp)
 	}
