@@ -185,8 +185,9 @@ func (v *loop) assignReaders() {
 		a.laggard, a.begun = l, time.Now()
 		for _, p := range l.positions() {
 			at := p.Checkpoint
-			if read := l.read[at.Stream].seq; read > at.Seq { // the events up to there are in the queue
-				at.Seq, at.Time, at.Partly = read, time.Time{}, nil
+			read := readFrom(at).further(l.read[at.Stream]) // the events up to there are in the queue
+			if at.Partly = read.within; read.seq > at.Seq {
+				at.Seq, at.Time = read.seq, time.Time{}
 			}
 			a.from = append(a.from, at)
 		}
@@ -319,7 +320,7 @@ func (v *loop) sliceOver(a *assignment) bool {
 
 // skipTo moves the laggard to a position up to which it has no events but those in its queue.
 func (l *laggard) skipTo(at edda.Checkpoint) {
-	l.read[at.Stream] = readPosition{seq: at.Seq}
+	l.read[at.Stream] = readFrom(at)
 	for _, it := range l.queue {
 		if it.position().Stream == at.Stream {
 			return

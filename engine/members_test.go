@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -273,4 +274,54 @@ func TestAPositionLeavesABatchOfWhichNothingMoreIsRead(t *testing.T) {
 			t.Errorf("the position is %+v with %+v", at, at.Partly)
 		}
 	})
+}
+
+// TestAReaderBeginsBehindTheMembersInTheQueue of its laggard, also where its stream was restored meanwhile.
+func TestAReaderBeginsBehindTheMembersInTheQueue(t *testing.T) {
+	batch := members(9)
+	at := time.Now().UTC()
+	for i := range batch {
+		batch[i].Stream, batch[i].Seq, batch[i].Time, batch[i].Member, batch[i].More = "A", 7, at, i+1, i < 8
+	}
+	for _, applied := range []edda.Checkpoint{
+		{Stream: "A", Seq: 4},
+		{Stream: "A", Seq: 6},
+		{Stream: "A", Seq: 6, Partly: &edda.Partly{Seq: 7, Time: at, Members: 2}},
+	} {
+		l := newLaggard(SagaTenant{"acme", "slow"})
+		l.startAt(applied)
+		l.read["A"], l.withheld["A"] = readWith(&batch[4]), 7
+		l.queue = []*item{arrival(batch[4], Fetched{})}
+		a := &assignment{ready: make(chan struct{}), cancel: func() {}}
+		v := &loop{Engine: &Engine{}, catchUp: catchUp{laggards: laggards{l.SagaTenant: l}, idle: []*assignment{a}}}
+		v.opts.CatchUp.Open = func(context.Context, SagaTenant, []edda.Checkpoint) (Past, error) { return nil, errDiskFull }
+		v.assignReaders()
+		if len(a.from) != 1 || a.from[0].Seq != 6 || !a.from[0].Covers(&batch[4]) || a.from[0].Covers(&batch[5]) {
+			t.Errorf("behind %+v it begins at %+v", applied, a.from)
+		}
+		start := a.from[0]
+		start.Created = at
+		if err := v.readBegan(a, []edda.Checkpoint{start}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if !l.has(&batch[4]) || l.has(&batch[5]) {
+			t.Errorf("behind %+v it has %+v with %+v", applied, l.read["A"], l.read["A"].within)
+		}
+	}
+}
+
+// TestTheFurtherOfTwoPlaces: a set that the store refused returns members to a queue, of which a reader may
+// have read more.
+func TestTheFurtherOfTwoPlaces(t *testing.T) {
+	within := func(n int) readPosition {
+		return readWith(&edda.Event{Seq: 7, Member: n, More: true})
+	}
+	order := []readPosition{{}, {seq: 6}, within(1), within(3), {seq: 7}, {seq: 8}}
+	for i, near := range order {
+		for _, far := range order[i:] {
+			if near.further(far) != far || far.further(near) != far {
+				t.Errorf("%+v is not behind %+v", near, far)
+			}
+		}
+	}
 }
