@@ -325,3 +325,46 @@ func TestTheFurtherOfTwoPlaces(t *testing.T) {
 		}
 	}
 }
+
+// TestRejudgeReachesIntoABatch: the main line has passed members that are meant for the laggard now.
+func TestRejudgeReachesIntoABatch(t *testing.T) {
+	withShares(t, sagaList{"slow"}, func(w *world, l *archive, room *fakeShares) {
+		w.streams.publish("A", event("before", "add", "k"))
+		waitTicks()
+		room.set(SagaTenant{"acme", "slow"})
+		waitTicks()
+		w.sip(1)
+		batch := members(20)
+		for i := range batch {
+			batch[i].Type = "drop"
+		}
+		w.streams.publishBatch("A", batch...)
+		for range 1000 {
+			if at := w.position("A"); at.Partly != nil && at.Partly.Members >= 3 {
+				break
+			}
+			settle()
+		}
+		w.streams.change(func() {
+			w.streams.held = true
+			for i := range w.streams.stored {
+				w.streams.stored[i].Type = "add"
+			}
+		})
+		waitTicks()
+		at := w.position("A")
+		if at.Partly == nil || at.Partly.Members < 3 || at.Partly.Members > 19 {
+			t.Fatalf("the position is %+v", at)
+		}
+		if err := w.engine.Rejudge(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		room.set()
+		waitTicks()
+		w.sip(0)
+		w.waitCaughtUp()
+		if got, want := joined(w.logOf("slow", "k")), "before "+joined(many(at.Partly.Members, func(i int) string { return fmt.Sprint("m", i+1) })); got != want {
+			t.Errorf("applied %s, want %s", got, want)
+		}
+	})
+}
