@@ -372,25 +372,23 @@ func (v *loop) committedBehind(s *set) {
 }
 
 // resetLaggards follows a failure of the store: it sets the laggards to their durable
-// positions. putBack returns the lost items to their queues.
+// positions. putBack returns the lost items to their queues. One that fell behind in a lost set is none any
+// more: what was withheld from it is lost, too, and is applied again by the main line, or by the laggard of all
+// tenants. It falls behind once more if its destination still has no room.
 func (v *loop) resetLaggards() {
 	for _, l := range v.catchUp.laggards {
+		if l.durable == nil {
+			l.dismiss()
+			delete(v.catchUp.laggards, l.SagaTenant)
+			continue
+		}
 		if l.rejoining { // what it had read beyond the main line is read again
 			l.dismiss()
 			l.read = map[string]readPosition{}
 		}
-		from := l.durable
-		if all := v.catchUp.laggards[SagaTenant{AllTenants, l.Saga}]; from == nil && all != nil {
-			from = all.durable // its tenant was one of them
-		}
-		if from == nil { // it fell behind in a lost set, so the main line applied what is durable
-			from = map[string]edda.Checkpoint{}
-			for stream := range l.applied {
-				from[stream] = v.positions.durable[stream]
-			}
-		}
-		l.applied, l.rejoining, l.dirty = maps.Clone(from), false, true
+		l.applied, l.rejoining, l.dirty = maps.Clone(l.durable), false, true
 	}
+	v.pause(v.pressure.overShare)
 }
 
 // addLaggards adds the sagas whose own positions the store has. Any event that the main line

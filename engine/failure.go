@@ -121,6 +121,9 @@ func (v *loop) putBack(items []*item) {
 			continue
 		}
 		if l := it.lag; l != nil {
+			if v.catchUp.laggards[l.SagaTenant] != l { // see resetLaggards
+				continue
+			}
 			l.read[it.event.Stream] = l.read[it.event.Stream].further(readWith(&it.event))
 			past[l] = append(past[l], it)
 			continue

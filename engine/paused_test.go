@@ -270,3 +270,41 @@ func TestRejoiningLaggardIsPausedAfterItsCommit(t *testing.T) {
 		}
 	})
 }
+
+// TestALaggardReadsWhatWasLostWhenItFellBehind: the store failed before it had the laggard's first position, and
+// an event that the main line had applied for it.
+func TestALaggardReadsWhatWasLostWhenItFellBehind(t *testing.T) {
+	withShares(t, sagaList{"slow", "quick"}, func(w *world, l *archive, room *fakeShares) {
+		publish := func(from, to int) {
+			for i := range many(to, numbered("e")) {
+				if i >= from {
+					w.streams.publish("A", event(fmt.Sprint("e", i), "add", "K"))
+				}
+			}
+		}
+		publish(0, 1)
+		waitTicks()
+		w.gate.set(true, nil)
+		publish(1, 2)
+		settle()
+		room.set(SagaTenant{"acme", "slow"})
+		waitTicks()
+		publish(2, 4*maxCaught) // the reader waits before it has read all of them
+		waitTicks()
+		room.set()
+		waitTicks()
+		if opened, _ := l.counts(); opened != 1 {
+			t.Fatalf("%d readers", opened)
+		}
+		w.gate.failNext(errDiskFull)
+		for range 1000 {
+			settle()
+		}
+		w.waitCaughtUp()
+		for _, saga := range []string{"slow", "quick"} {
+			if got, want := joined(w.logOf(saga, "K")), joined(many(4*maxCaught, numbered("e"))); got != want {
+				t.Errorf("%s applied %s", saga, got)
+			}
+		}
+	})
+}
