@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"edda/internal/harness"
 )
@@ -33,7 +34,7 @@ func startNATS(t testing.TB, addr, dir string) *natsServer {
 
 func (n *natsServer) url() string { return "nats://" + n.addr }
 
-// start returns when it takes connections.
+// start returns when it greets a client. Before it listens it tries the port, and then resets a connection.
 func (n *natsServer) start() {
 	n.t.Helper()
 	if err := n.Start(); err != nil {
@@ -44,8 +45,10 @@ func (n *natsServer) start() {
 		if err != nil {
 			return false
 		}
-		_ = conn.Close() // it was only a look
-		return true
+		defer func() { _ = conn.Close() }() // it was only a look
+		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+		_, err = conn.Read(make([]byte, 1))
+		return err == nil
 	})
 }
 
