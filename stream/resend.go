@@ -74,7 +74,9 @@ func (p *Publisher) resendMapped(ctx context.Context, d edda.DeadLetter, data js
 	}
 	for _, ev := range events {
 		if sent, err = p.Send(ctx, ev); err != nil {
-			return Sent{}, err // what is sent already counts once when all are sent again
+			// Those that are sent count once when all are sent again, while the stream or their instance
+			// remembers their ids.
+			return Sent{}, err
 		}
 	}
 	return sent, nil

@@ -22,8 +22,9 @@ type envelope struct {
 	SpecVersion text `json:"specversion,omitempty"`
 }
 
-// Event decodes an input of the sagas. A batch must be split into its [Codec.Members]. If the message cannot be an input, Malformed and Error are
-// set, the address is the subject's, and the payload is the beginning of the body as a JSON string.
+// Event decodes an input of the sagas. A batch must be split into its [Codec.Members]. If the message cannot
+// be an input, Malformed and Error are set, the address is the subject's, and the payload is the beginning of
+// the body as a JSON string.
 func (c Codec) Event(m Message) edda.Event {
 	if mapping := c.Mappings[m.Stream]; mapping != nil {
 		return mapping.event(c, m)
