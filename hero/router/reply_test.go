@@ -184,6 +184,9 @@ func TestAReplyThatWaitedOverARestartIsUsedWithoutAnotherCall(t *testing.T) {
 			}
 			second := mycelium.NewHub(api, mycelium.Options{Look: 20 * time.Millisecond})
 			b.run(second)
+			if !tt.late { // a router that starts before the hub has read it asks after a while
+				testkit.Until(t, 20*time.Second, "the hub has the reply", func() bool { return node.Unread() == 0 })
+			}
 			b.start(Options{Mesh: second, State: api.Status})
 			if tt.late {
 				testkit.Until(t, 20*time.Second, "the supervisor is asked", func() bool { return f.count("job.status") > 0 })
