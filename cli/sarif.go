@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"edda/manifests"
@@ -160,15 +161,17 @@ func artifactURI(name string) string {
 	return u.String()
 }
 
-// fingerprint recognises a problem after lines were added above it: by its file, rule, message and
-// the text of its line.
+// fingerprint recognises a problem after lines were added above it: by its file, rule, message, the
+// text of its line and its place in that text.
 func fingerprint(p manifests.Problem) string {
-	line := ""
+	line, place := "", p.Pos.Column
 	if p.File != nil {
 		if lines := strings.Split(string(p.File.Source), "\n"); p.Pos.Line >= 1 && p.Pos.Line <= len(lines) {
-			line = strings.TrimSpace(lines[p.Pos.Line-1])
+			line = strings.TrimLeft(lines[p.Pos.Line-1], " \t")
+			place -= len(lines[p.Pos.Line-1]) - len(line)
+			line = strings.TrimRight(line, " \t\r")
 		}
 	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{fileOf(p), string(p.RuleID()), p.Message, line}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{fileOf(p), string(p.RuleID()), p.Message, line, strconv.Itoa(place)}, "\x00")))
 	return hex.EncodeToString(sum[:16])
 }
