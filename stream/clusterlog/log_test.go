@@ -330,6 +330,10 @@ func testKilledLeader(t *testing.T, c *natscluster.Cluster, js jetstream.JetStre
 	}
 }
 
+// busyRecords are what the owner appends at most before another node has taken over: an owner that never
+// pauses between two appends can keep others out.
+const busyRecords = 200
+
 // testTakeoverWithFrozenLeader lets a node take over from a living owner while the server that leads
 // the log is frozen. The server wakes up as a deposed leader.
 func testTakeoverWithFrozenLeader(t *testing.T, c *natscluster.Cluster, js jetstream.JetStream) {
@@ -339,9 +343,13 @@ func testTakeoverWithFrozenLeader(t *testing.T, c *natscluster.Cluster, js jetst
 	leader := c.Leader(js, zombie.log.name)
 	heir := open(t, c.Connect(c.Others(leader)), "heir")
 	ended := make(chan error)
+	taken := make(chan struct{})
 	var appended atomic.Int64
 	go func() {
 		for {
+			if appended.Load() == busyRecords {
+				<-taken
+			}
 			if err := zombie.append(t.Context(), fmt.Sprint("old ", len(zombie.acked))); err != nil {
 				ended <- err
 				return
@@ -352,6 +360,7 @@ func testTakeoverWithFrozenLeader(t *testing.T, c *natscluster.Cluster, js jetst
 	testkit.Until(t, within, "appends of the owner", func() bool { return appended.Load() > 50 })
 	c.Freeze(leader)
 	heir.take()
+	close(taken)
 	c.Thaw(leader)
 	for range 20 {
 		testkit.Must(t, heir.append(t.Context(), "new"))
