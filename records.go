@@ -23,9 +23,9 @@ type Checkpoint struct {
 	Partly *Partly `json:"partly,omitempty"`
 }
 
-// Partly is a message with a batch of CloudEvents of which the first Members are durably
-// handled. Time is when the message was stored: another message may take its sequence, where
-// the server lost the end of the stream.
+// Partly is a position within a batch of CloudEvents: the first Members events of the message
+// at Seq are durably handled. Time is when the message was stored, because another message has
+// its sequence if the server lost the end of the stream.
 type Partly struct {
 	Seq     uint64    `json:"seq"`
 	Time    time.Time `json:"time"`

@@ -310,8 +310,8 @@ func TestAReaderBeginsBehindTheMembersInTheQueue(t *testing.T) {
 	}
 }
 
-// TestTheFurtherOfTwoPlaces: a set that the store refused returns members to a queue, of which a reader may
-// have read more.
+// TestTheFurtherOfTwoPlaces: a set that the store refuses returns members to the queue, and the reader may
+// already have read later members.
 func TestTheFurtherOfTwoPlaces(t *testing.T) {
 	within := func(n int) readPosition {
 		return readWith(&edda.Event{Seq: 7, Member: n, More: true})

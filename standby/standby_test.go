@@ -158,8 +158,8 @@ func TestAStandbyTakesOver(t *testing.T) {
 	})
 }
 
-// takesOver has two machines, of which one loses the ownership without notice. disturb happens while the
-// owner commits.
+// takesOver runs two machines: b takes the log over while a still believes that it is the owner. It calls
+// disturb between two commits of a.
 func takesOver(t *testing.T, open func() cluster.Log, disturb func()) {
 	a, b := newMachine(t, "A", open()), newMachine(t, "B", open())
 	a.adopt()

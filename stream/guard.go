@@ -126,7 +126,8 @@ func inspect(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo
 	return sameBatch(ctx, s, info, cp)
 }
 
-// sameBatch compares the message of which a part is handled. The other part is lost with it.
+// sameBatch reports a loss if the stream no longer has the batch that is partly handled, because the rest
+// of the batch is then lost.
 func sameBatch(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo, cp edda.Checkpoint) (*Loss, error) {
 	p := cp.Partly
 	whole := edda.Checkpoint{Stream: cp.Stream, Seq: p.Seq, Time: p.Time, Created: cp.Created}

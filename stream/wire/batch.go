@@ -57,7 +57,7 @@ func (c Codec) holdsEvents(m Message) bool {
 	return err == nil && (s.Family == FamilyAggregate || s.Family == FamilyFact)
 }
 
-// members returns the CloudEvents of a batch, of which it may have at most so many.
+// members returns the CloudEvents of a batch, and an error if there are more than most.
 func (m Message) members(most int) ([]json.RawMessage, error) {
 	if t := m.header(headerContentType); !isJSON(t) {
 		return nil, refuse(edda.DeadUndecodable, "a batch of type %.80q is not JSON: send %s", t, event.ApplicationCloudEventsBatchJSON)
