@@ -13,6 +13,7 @@ type Kind string
 const (
 	Own   Kind = "own"  // the first record of an epoch: its node owns the log from here on
 	Entry Kind = "rec"  // an entry of the owner's WAL
+	Keep  Kind = "keep" // its acknowledgement proves to the owner, after a pause, that it still owns the log
 	Seal  Kind = "seal" // the last record of an epoch: its owner hands over
 )
 
@@ -29,7 +30,8 @@ type Record struct {
 	// State is the checksum of all that the owner's store has applied up to this record. A standby that has
 	// another one has other rows.
 	State uint32
-	Entry []byte // the WAL entry as it is; opaque here
+	// Entry is the WAL entry as it is. That of a Seal is the id of the node that takes over, if the owner chose one.
+	Entry []byte
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -81,7 +83,7 @@ func (m Mark) Follows(r Record) error {
 		epoch = r.Epoch
 	case Entry:
 		lsn++
-	case Seal:
+	case Keep, Seal:
 	default:
 		return fmt.Errorf("a record of the unknown kind %q: a newer version wrote it", r.Kind)
 	}

@@ -40,18 +40,18 @@ func Find(ctx context.Context, log cluster.Log, r *store.Replica) (cluster.Mark,
 }
 
 // Follow applies the records behind a mark to the replica until ctx ends or the log has one that the
-// replica cannot apply. Each record is compared with what the replica has. tell is called with the mark
-// behind each applied record, and may be nil.
-func Follow(ctx context.Context, log cluster.Log, r *store.Replica, after cluster.Mark, tell func(cluster.Mark)) error {
+// replica cannot apply. Each record is compared with what the replica has. tell is called with each applied
+// record and the mark behind it.
+func Follow(ctx context.Context, log cluster.Log, r *store.Replica, after cluster.Mark, tell func(cluster.Mark, cluster.Record)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		apply := applyTo(r)
 		return log.Read(ctx, after, cluster.Forever, func(at cluster.Mark, rec cluster.Record) error {
-			err := apply(at, rec)
-			if err == nil && tell != nil {
-				tell(at)
+			if err := apply(at, rec); err != nil {
+				return err
 			}
-			return err
+			tell(at, rec)
+			return nil
 		})
 	})
 	g.Go(func() error {
@@ -74,6 +74,10 @@ func Follow(ctx context.Context, log cluster.Log, r *store.Replica, after cluste
 // applyTo returns a visit that applies records to the replica.
 func applyTo(r *store.Replica) cluster.Visit {
 	return func(at cluster.Mark, rec cluster.Record) error {
+		if rec.Level > cluster.Level {
+			return edda.Classify(edda.Permanent, "record %d of the log has the level %d, and this version of Edda knows up to %d: "+
+				"upgrade this node", rec.LSN, rec.Level, cluster.Level)
+		}
 		if rec.Kind == cluster.Entry {
 			if err := r.Apply(rec.LSN, rec.Entry); err != nil {
 				return fmt.Errorf("apply record %d of the log: %w", rec.LSN, classify(err))

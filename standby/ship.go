@@ -2,7 +2,7 @@ package standby
 
 import (
 	"context"
-	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"edda"
@@ -11,32 +11,32 @@ import (
 	"edda/store/wal"
 )
 
-// Take makes a node the owner of the log. It applies to the replica what the log has behind a mark, and
-// returns the mark behind the node's Own record. From then on the replica has all that was ever
-// acknowledged, and nobody else can add to it: close it, open it as the store, and ship with a
-// [NewShipper]. Take goes on until it owns the log or ctx ends, so the caller decides whether the node
-// should try.
-func Take(ctx context.Context, log cluster.Log, r *store.Replica, after cluster.Mark, node string, level int) (cluster.Mark, error) {
-	at, err := cluster.Take(ctx, log, after, node, level, applyTo(r))
-	if err != nil {
-		return at, fmt.Errorf("take the log over: %w", err)
-	}
-	return at, nil
-}
-
-// Shipper ships the transactions of the store whose log a node owns.
+// Shipper appends to the log that a node owns: the transactions of its store, the proof that it still owns the
+// log, and the end of its ownership.
 type Shipper struct {
 	ctx   context.Context
 	log   cluster.Log
-	node  string
+	run   string
 	level int
 	at    atomic.Pointer[cluster.Mark] // behind the last record that the log has acknowledged
+	turn  chan struct{}                // capacity 1: one append is in flight
+	lost  chan struct{}                // closed when an append has failed
+	why   error                        // read it after lost is closed
+
+	mu    sync.Mutex // guards the field below
+	proof *proof     // the one that is being made
 }
 
-// NewShipper ships behind the mark of the node's Own record until ctx ends. Whoever ends ctx has lost the
-// ownership, or will not write any more: a transaction that is under way is then unsure.
-func NewShipper(ctx context.Context, log cluster.Log, at cluster.Mark, node string, level int) *Shipper {
-	s := &Shipper{ctx: ctx, log: log, node: node, level: level}
+// proof is a Keep record on its way.
+type proof struct {
+	done chan struct{}
+	err  error // read it after done is closed
+}
+
+// NewShipper appends behind the mark of the run's Own record until ctx ends. A transaction that is then under way
+// is unsure.
+func NewShipper(ctx context.Context, log cluster.Log, at cluster.Mark, run string, level int) *Shipper {
+	s := &Shipper{ctx: ctx, log: log, run: run, level: level, turn: make(chan struct{}, 1), lost: make(chan struct{})}
 	s.at.Store(&at)
 	return s
 }
@@ -44,24 +44,116 @@ func NewShipper(ctx context.Context, log cluster.Log, at cluster.Mark, node stri
 // Mark is the mark behind the last acknowledged record. It may be called at any time.
 func (s *Shipper) Mark() cluster.Mark { return *s.at.Load() }
 
-// Ship is [store.Options.Ship]: one append is in flight while the WAL writes and syncs the same entry. The
-// store cannot write any more after an error, which is cluster.ErrFenced or cluster.ErrMoved if another
-// node has taken over.
-func (s *Shipper) Ship(seq uint64, entry []byte) (wait func() error) {
-	at := s.Mark()
-	r := at.Next(cluster.Entry, s.node, s.level, entry)
-	if r.LSN != seq {
-		err := edda.Classify(edda.Permanent, "transaction %d follows record %d of the log", seq, at.LSN)
-		return func() error { return err }
+// Lost is closed when an append has failed, so that nothing can be appended any more.
+func (s *Shipper) Lost() <-chan struct{} { return s.lost }
+
+// Err is why nothing can be appended any more: cluster.ErrFenced or cluster.ErrMoved if another node has taken
+// over. It is nil before Lost is closed.
+func (s *Shipper) Err() error {
+	select {
+	case <-s.lost:
+		return s.why
+	default:
+		return nil
 	}
-	r.State = wal.Point{Transaction: at.LSN, Sum: at.State}.Next(entry).Sum
+}
+
+// Ship is [store.Options.Ship]: the WAL writes and syncs the entry while it is appended. The store cannot write any
+// more after an error.
+func (s *Shipper) Ship(seq uint64, entry []byte) (wait func() error) {
 	done := make(chan error, 1)
 	go func() {
-		next, err := s.log.Append(s.ctx, at, r)
-		if err == nil {
-			s.at.Store(&next)
-		}
-		done <- err
+		done <- s.append(func(at cluster.Mark) (cluster.Record, error) {
+			r := at.Next(cluster.Entry, s.run, s.level, entry)
+			if r.LSN != seq {
+				return r, edda.Classify(edda.Permanent, "transaction %d follows record %d of the log", seq, at.LSN)
+			}
+			r.State = wal.Point{Transaction: at.LSN, Sum: at.State}.Next(entry).Sum
+			return r, nil
+		})
 	}()
 	return func() error { return <-done }
+}
+
+// append appends the next record. The appends of one owner are one after another.
+func (s *Shipper) append(next func(cluster.Mark) (cluster.Record, error)) error {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	if err := s.Err(); err != nil {
+		return err
+	}
+	at := s.Mark()
+	r, err := next(at)
+	if err == nil {
+		at, err = s.log.Append(s.ctx, at, r)
+	}
+	if err != nil {
+		s.end(err)
+		return err
+	}
+	if s.at.Store(&at); r.Kind == cluster.Seal {
+		s.end(errSealed)
+	}
+	return nil
+}
+
+func (s *Shipper) end(why error) {
+	s.why = why
+	close(s.lost)
+}
+
+// Confirm returns nil when the log has acknowledged a record that was sent after the call. So no other node had
+// taken the log over at the time of the call. The record goes on its way also if ctx ends.
+func (s *Shipper) Confirm(ctx context.Context) error {
+	for {
+		p, mine := s.prove()
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			return edda.Classify(edda.Temporary, "the log does not answer: %w", context.Cause(ctx))
+		}
+		if mine || p.err != nil {
+			return p.err
+		}
+	}
+}
+
+// prove returns the proof that is being made, or begins one.
+func (s *Shipper) prove() (p *proof, mine bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proof != nil {
+		return s.proof, false
+	}
+	p = &proof{done: make(chan struct{})}
+	s.proof = p
+	go func() {
+		p.err = s.append(s.plain(cluster.Keep, nil))
+		s.mu.Lock()
+		s.proof = nil
+		s.mu.Unlock()
+		close(p.done)
+	}()
+	return p, true
+}
+
+// Seal appends the record that ends the ownership, and names the node that takes over, if the owner chose one. The
+// store must be closed. Nothing can be appended afterwards.
+func (s *Shipper) Seal(heir string) error {
+	return s.append(s.plain(cluster.Seal, []byte(heir)))
+}
+
+var errSealed = edda.Classify(edda.Permanent, "this node has handed the log over")
+
+// plain is a record that has no transaction.
+func (s *Shipper) plain(kind cluster.Kind, entry []byte) func(cluster.Mark) (cluster.Record, error) {
+	return func(at cluster.Mark) (cluster.Record, error) { return at.Next(kind, s.run, s.level, entry), nil }
+}
+
+// Take makes a run of a node the owner of the log. It applies to the replica what the log has behind a mark, and
+// returns the mark behind the node's Own record. From then on the replica has all that was ever acknowledged, and
+// nobody else can add to it: close it, open it as the store, and ship with a [NewShipper]. Take goes on until it
+// owns the log or ctx ends, so the caller decides whether the node should try.
+func Take(ctx context.Context, log cluster.Log, r *store.Replica, after cluster.Mark, run string, level int) (cluster.Mark, error) {
+	return cluster.Take(ctx, log, after, run, level, applyTo(r))
 }

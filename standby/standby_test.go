@@ -79,13 +79,15 @@ func (m *machine) follow() {
 	at, err := Find(m.t.Context(), m.log, m.replica)
 	testkit.Must(m.t, err)
 	end := testkit.Run(m.t, func(ctx context.Context) error {
-		if err := Follow(ctx, m.log, m.replica, at, nil); !errors.Is(err, context.Canceled) {
+		if err := Follow(ctx, m.log, m.replica, at, ignore); !errors.Is(err, context.Canceled) {
 			return fmt.Errorf("%s follows: %w", m.name, err)
 		}
 		return nil
 	})
 	m.stop = func() { end(); testkit.Must(m.t, m.replica.Close()) }
 }
+
+func ignore(cluster.Mark, cluster.Record) {}
 
 // promote takes the log over and opens the store.
 func (m *machine) promote() {
@@ -237,6 +239,10 @@ func TestACommitWaitsForTheLog(t *testing.T) {
 	if err := <-answered; !errors.Is(err, lost) || o.Mark().LSN != 4 {
 		t.Errorf("answered with %v at %+v", err, o.Mark())
 	}
+	if err := o.Err(); !errors.Is(err, lost) {
+		t.Errorf("nothing can be appended any more, because of %v", err)
+	}
+	o = NewShipper(t.Context(), newMemory(), cluster.Mark{}, "A", 1)
 	if err := o.Ship(7, make([]byte, 16))(); !errors.Is(err, edda.Permanent) {
 		t.Errorf("a transaction that is not the next one: %v", err)
 	}
@@ -251,7 +257,7 @@ func TestAStandbyStops(t *testing.T) {
 	b.copyOf(a)
 	following := func(at cluster.Mark) chan error {
 		ended := make(chan error, 1)
-		go func() { ended <- Follow(t.Context(), log, b.replica, at, nil) }()
+		go func() { ended <- Follow(t.Context(), log, b.replica, at, ignore) }()
 		return ended
 	}
 	at, err := Find(t.Context(), log, b.replica)
@@ -259,7 +265,7 @@ func TestAStandbyStops(t *testing.T) {
 	told := make(chan cluster.Mark, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	end := make(chan error, 1)
-	go func() { end <- Follow(ctx, log, b.replica, at, func(m cluster.Mark) { told <- m }) }()
+	go func() { end <- Follow(ctx, log, b.replica, at, func(m cluster.Mark, _ cluster.Record) { told <- m }) }()
 	a.commits("one")
 	at = <-told
 	cancel()

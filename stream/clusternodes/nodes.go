@@ -3,6 +3,7 @@ package clusternodes
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,8 +21,8 @@ import (
 )
 
 const (
-	// Bucket is the KV bucket of a cluster's nodes.
-	Bucket = "EDDA_CLUSTER"
+	// bucketOf begins the name of a cluster's KV bucket.
+	bucketOf = "EDDA_CLUSTER_"
 	// prefix begins the keys of nodes.
 	prefix = "node."
 	// beatWithin and lookWithin bound one request. A beat without an answer counts as not accepted.
@@ -35,11 +36,12 @@ const (
 // ErrNotOwner says that the node has nothing that it could own.
 var ErrNotOwner = errors.New("this node owns nothing")
 
-// Options describe this node. ID is required.
+// Options describe this node. Cluster and ID are required, and are of letters, digits, - and _.
 type Options struct {
-	ID string // of letters, digits, - and _
-	// Value returns what other nodes may know of this one. It is called before each beat; nil means nothing.
-	Value func() []byte
+	Cluster string
+	ID      string
+	// Beat returns what other nodes may know of this one. It is called before each beat; nil means nothing.
+	Beat func() cluster.Beat
 	// Confirm proves that no other node has taken over what this node owns, by a write that another owner
 	// would refuse: after a lapse a beat alone does not, because this node may be convicted already. nil means
 	// that the node owns nothing, and its fence stays closed.
@@ -67,40 +69,43 @@ type Nodes struct {
 
 	mu       sync.Mutex // guards the fields below
 	detector *cluster.Detector
-	values   map[string][]byte
+	last     map[string]cluster.Beat // the last one of each other node
 }
 
 // Open opens the bucket, and creates it if it is missing. A bucket with too few replicas is an edda.Permanent
 // error. Nothing beats before Run.
 func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Nodes, error) {
-	if o.ID == "" || strings.ContainsFunc(o.ID, notOfID) {
-		return nil, edda.Classify(edda.Permanent, "node %q: the id of a node has letters, digits, - and _", o.ID)
+	for what, name := range map[string]string{"node": o.ID, "cluster": o.Cluster} {
+		if name == "" || strings.ContainsFunc(name, notOfID) {
+			return nil, edda.Classify(edda.Permanent, "%s %q: its name has letters, digits, - and _", what, name)
+		}
 	}
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
 	replicas := cmp.Or(o.Replicas, 3)
+	name := bucketOf + o.Cluster
 	bucket, err := kv.OpenBucket(ctx, js, jetstream.KeyValueConfig{
-		Bucket: Bucket, Description: "edda: the nodes of a cluster", Storage: jetstream.FileStorage, Replicas: replicas,
+		Bucket: name, Description: "edda: the nodes of a cluster", Storage: jetstream.FileStorage, Replicas: replicas,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s, err := js.Stream(ctx, "KV_"+Bucket)
+	s, err := js.Stream(ctx, "KV_"+name)
 	if err != nil {
-		return nil, fmt.Errorf("open bucket %s: %w", Bucket, err)
+		return nil, fmt.Errorf("open bucket %s: %w", name, err)
 	}
 	config := &s.CachedInfo().Config
 	if config.Replicas < replicas {
 		return nil, edda.Classify(edda.Permanent,
 			"bucket %s has %d of the %d replicas that a cluster needs: nats stream edit KV_%s --replicas=%d adds them",
-			Bucket, config.Replicas, replicas, Bucket, replicas)
+			name, config.Replicas, replicas, name, replicas)
 	}
 	config.AllowDirect = false // only the client's view: a direct get asks any replica
 	n := &Nodes{
 		o: o, kv: bucket, leader: s, beats: logthrottle.New(o.Log, "a beat was not accepted"),
 		changed: make(chan struct{}, 1), beating: make(chan struct{}, 1), confirming: make(chan struct{}, 1),
-		detector: cluster.NewDetector(), values: map[string][]byte{},
+		detector: cluster.NewDetector(), last: map[string]cluster.Beat{},
 	}
 	n.fence = kv.NewFence(cluster.LapseAfter, o.Clock, n.confirm)
 	return n, nil
@@ -114,18 +119,12 @@ func notOfID(r rune) bool {
 // beat was sent, which is before another node can convict this one. It opens by Options.Confirm only.
 func (n *Nodes) Fence() *kv.Fence { return n.fence }
 
-// Node is another node.
-type Node struct {
-	cluster.Node
-	Value []byte // as of its last beat
-}
-
 // Others returns the other nodes, by id. It may be called concurrently.
-func (n *Nodes) Others() (out []Node) {
+func (n *Nodes) Others() (out []cluster.Member) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, node := range n.detector.Nodes() {
-		out = append(out, Node{node, n.values[node.ID]})
+		out = append(out, cluster.Member{Node: node, Beat: n.last[node.ID]})
 	}
 	return out
 }
@@ -201,8 +200,10 @@ func (n *Nodes) put(ctx context.Context) (sent kv.Instant, revision uint64, err 
 	ctx, cancel := context.WithTimeout(ctx, beatWithin)
 	defer cancel()
 	var value []byte
-	if n.o.Value != nil {
-		value = n.o.Value()
+	if n.o.Beat != nil {
+		if value, err = json.Marshal(n.o.Beat()); err != nil {
+			return sent, 0, fmt.Errorf("encode a beat: %w", err)
+		}
 	}
 	sent = n.fence.Now()
 	revision, err = n.kv.Put(ctx, prefix+n.o.ID, value)
@@ -237,7 +238,7 @@ func (n *Nodes) confirm(ctx context.Context) error {
 func (n *Nodes) look(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	m, err := n.leader.GetLastMsgForSubject(ctx, "$KV."+Bucket+"."+prefix+id)
+	m, err := n.leader.GetLastMsgForSubject(ctx, "$KV."+n.kv.Bucket()+"."+prefix+id)
 	var revision uint64
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
@@ -300,12 +301,14 @@ func (n *Nodes) heard(e jetstream.KeyValueEntry) {
 		n.left(id)
 		return
 	}
+	var beat cluster.Beat
+	_ = json.Unmarshal(e.Value(), &beat) // that the node lives does not depend on what it says
 	n.mu.Lock()
-	_, known := n.values[id]
+	before, known := n.last[id]
 	back := n.detector.Saw(id, e.Revision(), n.fence.Now().Boot)
-	n.values[id] = e.Value()
+	n.last[id] = beat
 	n.mu.Unlock()
-	if back || !known {
+	if back || !known || beat.Run != before.Run {
 		n.o.Log.Info("a node lives", zap.String("node", id))
 		n.signal()
 	}
@@ -314,7 +317,7 @@ func (n *Nodes) heard(e jetstream.KeyValueEntry) {
 func (n *Nodes) left(id string) {
 	n.mu.Lock()
 	n.detector.Left(id)
-	delete(n.values, id)
+	delete(n.last, id)
 	n.mu.Unlock()
 	n.signal()
 }

@@ -22,6 +22,8 @@ func TestMain(m *testing.M) { natscluster.Main(m) }
 // within bounds what a test waits for. An election of NATS takes 4 to 9 s.
 const within = 40 * time.Second
 
+const testCluster = "shop"
+
 // TestNodes shares one cluster among its tests, because the start takes an election.
 func TestNodes(t *testing.T) {
 	c := natscluster.Start(t)
@@ -32,6 +34,8 @@ func TestNodes(t *testing.T) {
 		{"a node stops to beat", testDeath},
 		{"a node leaves", testLeave},
 		{"the fence", testFence},
+		{"what is agreed on", testAgreed},
+		{"two processes of one name", testUnique},
 		{"unfit", testUnfit},
 		{"the leader of the bucket is frozen", testFrozenLeader},
 		{"the leader of the bucket is killed", testKilledLeader},
@@ -59,8 +63,8 @@ func join(t *testing.T, c *natscluster.Cluster, urls, id string) *member {
 	testkit.Until(t, within, "the bucket is open", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		value := func() []byte { return []byte("of " + id) }
-		m.Nodes, err = Open(ctx, m.js, Options{ID: id, Log: zap.New(core), Value: value})
+		beat := func() cluster.Beat { return cluster.Beat{Run: "of " + id} }
+		m.Nodes, err = Open(ctx, m.js, Options{Cluster: testCluster, ID: id, Log: zap.New(core), Beat: beat})
 		return err == nil
 	})
 	m.run()
@@ -83,13 +87,13 @@ func (m *member) run() {
 func (m *member) convictions() int { return m.logs.FilterMessage("a node is dead").Len() }
 
 // of returns what the node knows of another one.
-func (m *member) of(id string) Node {
+func (m *member) of(id string) cluster.Member {
 	for _, n := range m.Others() {
 		if n.ID == id {
 			return n
 		}
 	}
-	return Node{}
+	return cluster.Member{}
 }
 
 // members starts some nodes, and returns when each has heard the others.
@@ -131,7 +135,7 @@ func leave(t *testing.T, all []*member) {
 
 func testDeath(t *testing.T, c *natscluster.Cluster) {
 	all := members(t, c, c.URLs(), "a", "b", "c")
-	if value := string(all[1].of("a").Value); value != "of a" {
+	if value := all[1].of("a").Beat.Run; value != "of a" {
 		t.Errorf("the value of a is %q", value)
 	}
 	all[0].stop()
@@ -217,15 +221,15 @@ func testFence(t *testing.T, c *natscluster.Cluster) {
 
 func testUnfit(t *testing.T, c *natscluster.Cluster) {
 	js := c.Connect(c.URLs())
-	_, err := Open(t.Context(), js, Options{ID: "a.b"})
+	_, err := Open(t.Context(), js, Options{Cluster: testCluster, ID: "a.b"})
 	testkit.WantError(t, err, edda.Permanent, `node "a.b"`)
-	_, err = Open(t.Context(), js, Options{ID: "a", Replicas: 5})
+	_, err = Open(t.Context(), js, Options{Cluster: testCluster, ID: "a", Replicas: 5})
 	testkit.WantError(t, err, edda.Permanent, "3 of the 5 replicas", "--replicas=5")
 }
 
 // testFrozenLeader: the nodes are connected to the other servers. Nobody's beats are stored during the election.
 func testFrozenLeader(t *testing.T, c *natscluster.Cluster) {
-	leader := c.Leader(c.Connect(c.URLs()), "KV_"+Bucket)
+	leader := c.Leader(c.Connect(c.URLs()), "KV_"+bucketOf+testCluster)
 	all := members(t, c, c.Others(leader), "a", "b", "c")
 	c.Freeze(leader)
 	defer c.Thaw(leader)
@@ -236,7 +240,7 @@ func testFrozenLeader(t *testing.T, c *natscluster.Cluster) {
 }
 
 func testKilledLeader(t *testing.T, c *natscluster.Cluster) {
-	leader := c.Leader(c.Connect(c.URLs()), "KV_"+Bucket)
+	leader := c.Leader(c.Connect(c.URLs()), "KV_"+bucketOf+testCluster)
 	all := members(t, c, c.URLs(), "a", "b", "c")
 	c.Kill(leader)
 	survives(t, all)
@@ -256,4 +260,49 @@ func survives(t *testing.T, all []*member) {
 			t.Errorf("%s has convicted %d living nodes: %+v", m.id, n, m.logs.FilterMessage("a node is dead").All())
 		}
 	}
+}
+
+// testAgreed: of two nodes that found a cluster one does, and both know what it said.
+func testAgreed(t *testing.T, c *natscluster.Cluster) {
+	all := members(t, c, c.URLs(), "f", "g")
+	if _, known, err := all[0].Agreed(t.Context()); known || err != nil {
+		t.Fatalf("a cluster that nobody has founded: known %v, %v", known, err)
+	}
+	said := make(chan Agreed, len(all))
+	for _, m := range all {
+		go func() {
+			a, err := m.Found(t.Context(), Agreed{Store: "store of " + m.id, Founder: m.id, Level: 1})
+			if err != nil {
+				t.Error(err)
+			}
+			said <- a
+		}()
+	}
+	first, second := <-said, <-said
+	if first != second || first.Founder == "" {
+		t.Fatalf("two nodes agree on %+v and %+v", first, second)
+	}
+	testkit.Must(t, all[0].Raise(t.Context(), 2))
+	testkit.Must(t, all[1].Raise(t.Context(), 1)) // a level does not fall
+	if a, known, err := all[1].Agreed(t.Context()); !known || err != nil || a.Level != 2 || a.Store != first.Store {
+		t.Errorf("agreed on %+v, %v, %v", a, known, err)
+	}
+	for _, m := range all {
+		m.stop()
+		testkit.Must(t, m.Leave(t.Context()))
+	}
+}
+
+// testUnique: a process that beats keeps its name, and one that has ended does not.
+func testUnique(t *testing.T, c *natscluster.Cluster) {
+	a := members(t, c, c.URLs(), "u")[0]
+	again, err := Open(t.Context(), c.Connect(c.URLs()), Options{Cluster: testCluster, ID: "u"})
+	testkit.Must(t, err)
+	if err := again.Unique(t.Context()); !errors.Is(err, edda.Permanent) {
+		t.Errorf("a second process of the same name: %v", err)
+	}
+	a.stop()
+	testkit.Must(t, again.Unique(t.Context()))
+	testkit.Must(t, a.Leave(t.Context()))
+	testkit.Must(t, again.Unique(t.Context()))
 }

@@ -24,7 +24,7 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyVa
 }
 
 // put writes a value if the key has the revision over; 0 means no value. If the key has another
-// revision, the error satisfies overtaken.
+// revision, the error satisfies Overtaken.
 func put(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, over uint64) (revision uint64, err error) {
 	if over == 0 {
 		return kv.Create(ctx, key, value)
@@ -32,9 +32,9 @@ func put(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, o
 	return kv.Update(ctx, key, value, over)
 }
 
-// overtaken reports whether a write failed because the key has another revision. A replicated
+// Overtaken reports whether a write failed because the key has another revision. A replicated
 // bucket has an error code of its own for that, which the client does not always translate.
-func overtaken(err error) bool {
+func Overtaken(err error) bool {
 	var refused *jetstream.APIError
 	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) ||
 		errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant

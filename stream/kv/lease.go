@@ -211,7 +211,7 @@ func (l *Lease) request(ctx context.Context) error {
 		}
 		err = l.write(ctx, before.Revision())
 	}
-	if overtaken(err) {
+	if Overtaken(err) {
 		return edda.Classify(edda.Permanent, "another %s is starting on store %s: only one may run", l.held.kind(), l.held.Store)
 	}
 	return err
@@ -497,7 +497,7 @@ func (l *Lease) attempt(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	if !overtaken(err) { // the server may have lost a bucket in memory
+	if !Overtaken(err) { // the server may have lost a bucket in memory
 		kv, errOpen := OpenBucket(ctx, l.js, l.bucket)
 		if errOpen != nil {
 			return errors.Join(err, errOpen)

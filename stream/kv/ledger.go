@@ -309,7 +309,7 @@ func (w *entryWrite) encode() error {
 func (w *entryWrite) run(ctx context.Context) (uint64, error) {
 	for {
 		revision, err := w.try(ctx)
-		if overtaken(err) {
+		if Overtaken(err) {
 			revision, err = w.resolve(ctx)
 		}
 		switch {

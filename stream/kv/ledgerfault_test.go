@@ -233,11 +233,11 @@ func TestAClaimSurvivesAnOutage(t *testing.T) {
 
 func TestOvertakenKnowsBothErrorCodes(t *testing.T) {
 	for _, code := range []jetstream.ErrorCode{jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant} {
-		if !overtaken(&jetstream.APIError{Code: 400, ErrorCode: code}) {
+		if !Overtaken(&jetstream.APIError{Code: 400, ErrorCode: code}) {
 			t.Errorf("%d", code)
 		}
 	}
-	if overtaken(nil) || overtaken(nats.ErrTimeout) || overtaken(&jetstream.APIError{Code: 503, ErrorCode: 10077}) {
+	if Overtaken(nil) || Overtaken(nats.ErrTimeout) || Overtaken(&jetstream.APIError{Code: 503, ErrorCode: 10077}) {
 		t.Error("it sees rivals everywhere")
 	}
 }

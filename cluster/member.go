@@ -1,0 +1,39 @@
+package cluster
+
+import (
+	"strings"
+	"time"
+)
+
+// Level is the version of what this program writes into a log. A standby with a lower one cannot apply it.
+const Level = 1
+
+// Beat is what a node tells the others.
+type Beat struct {
+	Run       string    `json:"run"`           // of this stay in the cluster
+	URL       string    `json:"url,omitempty"` // of its API
+	Version   string    `json:"version,omitempty"`
+	Level     int       `json:"level"` // the highest that it can apply and write
+	Owner     bool      `json:"owner,omitempty"`
+	Following bool      `json:"following,omitempty"` // it has a replica and applies the log to it
+	Epoch     uint64    `json:"epoch,omitempty"`     // of the last record that it has
+	LSN       uint64    `json:"lsn,omitempty"`       // of the last record that it has
+	Manifests string    `json:"manifests,omitempty"` // hash of those that it would run
+	Since     time.Time `json:"since"`               // when this stay began
+	Problem   string    `json:"problem,omitempty"`   // why it does not follow or cannot own
+}
+
+// Member is another node of the cluster.
+type Member struct {
+	Node
+	Beat Beat
+}
+
+// Run names a stay of a node. The names of its later stays are greater, if the texts of the stays are.
+func Run(node, stay string) string { return node + "." + stay }
+
+// NodeOf is the node of a run. The id of a node has no dot.
+func NodeOf(run string) string {
+	node, _, _ := strings.Cut(run, ".")
+	return node
+}

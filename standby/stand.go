@@ -1,0 +1,182 @@
+package standby
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/cluster"
+	"edda/store"
+)
+
+// judgeEvery is how often a standby judges whether it is its turn, besides at each sign of a change.
+const judgeEvery = 200 * time.Millisecond
+
+// Nodes are the other nodes of the cluster, such as [clusternodes.Nodes].
+type Nodes interface {
+	Others() []cluster.Member
+	// Expect counts the silence of a node, also if nobody has heard it yet.
+	Expect(node string)
+	// Changed receives when a node has come, died or left.
+	Changed() <-chan struct{}
+}
+
+// Options describe a standby.
+type Options struct {
+	Log     cluster.Log
+	Nodes   Nodes
+	Node    string // id of this node
+	Run     string // of this stay: see [cluster.Run]
+	Founder string // the node that may begin an empty log
+	Level   int    // of what owners may write
+	// Tell is called after each record, with what the standby knows. Calls do not overlap.
+	Tell   func(cluster.Mark, cluster.Ownership)
+	Logger *zap.Logger
+}
+
+// Stand keeps the replica equal to the log behind a mark until it is this node's turn to own the log, and takes it
+// over. It returns the mark behind the node's Own record: see [Take]. While the owner lives, it goes on until ctx
+// ends. ErrDiverged and cluster.ErrTrimmed say that another copy must take the replica's place.
+func Stand(ctx context.Context, r *store.Replica, after cluster.Mark, o Options) (cluster.Mark, error) {
+	last, err := o.Log.End(ctx)
+	if err != nil {
+		return cluster.Mark{}, err
+	}
+	s := &standing{o: o, replica: r, at: after, owner: ownership(last.Message.Record), news: make(chan struct{}, 1)}
+	o.Tell(s.at, s.owner)
+	for {
+		if err := s.follow(ctx); err != nil {
+			return cluster.Mark{}, err
+		}
+		owned, err := s.take(ctx)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, errNotNow) {
+			return owned, err
+		}
+		o.Logger.Info("this node follows on", zap.String("why", err.Error()))
+	}
+}
+
+// errNotNow says that a takeover was given up.
+var errNotNow = errors.New("not this node's turn any more")
+
+// standing is a standby at work.
+type standing struct {
+	o       Options
+	replica *store.Replica
+	news    chan struct{} // capacity 1: a record has come
+
+	mu    sync.Mutex // guards the fields below
+	at    cluster.Mark
+	owner cluster.Ownership
+	since time.Time // when the situation arose in which this node may try; zero while it may not
+}
+
+// ownership is what a record says about the owner.
+func ownership(r cluster.Record) cluster.Ownership {
+	o := cluster.Ownership{Run: r.Node, Sealed: r.Kind == cluster.Seal}
+	if o.Sealed {
+		o.Heir = string(r.Entry)
+	}
+	return o
+}
+
+// read handles a record that was applied.
+func (s *standing) read(at cluster.Mark, r cluster.Record) {
+	owner := ownership(r)
+	s.mu.Lock()
+	changed := owner != s.owner
+	s.at, s.owner = at, owner
+	s.mu.Unlock()
+	s.o.Tell(at, owner)
+	if changed {
+		select {
+		case s.news <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// turn reports whether this node should try now.
+func (s *standing) turn() bool {
+	s.mu.Lock()
+	at, owner := s.at, s.owner
+	s.mu.Unlock()
+	if owner.Run != "" && cluster.NodeOf(owner.Run) != s.o.Node {
+		s.o.Nodes.Expect(cluster.NodeOf(owner.Run))
+	}
+	after, try := cluster.Standing{
+		Self: s.o.Node, LSN: at.LSN, Owner: owner, Founder: s.o.Founder, Others: s.o.Nodes.Others(),
+	}.Turn()
+	now := time.Now()
+	switch {
+	case !try:
+		s.since = time.Time{}
+		return false
+	case s.since.IsZero():
+		s.since = now
+	}
+	return now.Sub(s.since) >= after
+}
+
+// judge returns when the answer of turn is the wanted one, or ctx ends.
+func (s *standing) judge(ctx context.Context, want bool) {
+	tick := time.NewTicker(judgeEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil && s.turn() != want {
+		select {
+		case <-s.news:
+		case <-s.o.Nodes.Changed():
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// follow follows the log until it is this node's turn. An error ends the standby.
+func (s *standing) follow(ctx context.Context) error {
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Follow(following, s.o.Log, s.replica, s.at, s.read)
+		stop()
+	}()
+	s.judge(following, true)
+	stop()
+	if err := <-ended; ctx.Err() != nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// take takes the log over. errNotNow says that the owner lives after all, or that another node was faster.
+func (s *standing) take(ctx context.Context) (cluster.Mark, error) {
+	from := s.owner
+	s.o.Logger.Info("this node takes the log over", zap.String("from", from.Run), zap.Bool("handed_over", from.Sealed))
+	taking, stop := context.WithCancelCause(ctx)
+	var judged sync.WaitGroup
+	defer judged.Wait()
+	defer stop(nil)
+	judged.Go(func() {
+		s.judge(taking, false)
+		stop(edda.Classify(edda.Temporary, "the owner %s lives: %w", from.Run, errNotNow))
+	})
+	apply := applyTo(s.replica)
+	owned, err := cluster.Take(taking, s.o.Log, s.at, s.o.Run, s.o.Level, func(at cluster.Mark, r cluster.Record) error {
+		if err := apply(at, r); err != nil {
+			return err
+		}
+		if s.read(at, r); r.Kind == cluster.Own && r.Node != s.o.Run {
+			return edda.Classify(edda.Temporary, "%s has taken the log over: %w", r.Node, errNotNow)
+		}
+		return nil
+	})
+	if err != nil && taking.Err() != nil {
+		return owned, context.Cause(taking)
+	}
+	return owned, err
+}

@@ -1,0 +1,127 @@
+package standby
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"edda/cluster"
+	"edda/internal/testkit"
+	"edda/store"
+)
+
+// table is what one node knows of the others; the test says it.
+type table struct {
+	mu      sync.Mutex // guards the fields below
+	others  []cluster.Member
+	changed chan struct{}
+}
+
+func newTable() *table { return &table{changed: make(chan struct{}, 1)} }
+
+func (n *table) Others() []cluster.Member {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.others)
+}
+
+func (n *table) Changed() <-chan struct{} { return n.changed }
+
+// Expect does nothing: a test says who is dead.
+func (n *table) Expect(string) {}
+
+// say sets what is known of a node.
+func (n *table) say(id string, dead bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.others = slices.DeleteFunc(n.others, func(m cluster.Member) bool { return m.ID == id })
+	n.others = append(n.others, cluster.Member{Node: cluster.Node{ID: id, Dead: dead}, Beat: cluster.Beat{Run: id + ".1"}})
+	select {
+	case n.changed <- struct{}{}:
+	default:
+	}
+}
+
+// stand makes the machine a standby. The mark of its ownership comes through the channel.
+func (m *machine) stand(nodes Nodes, founder string) (owned chan cluster.Mark) {
+	m.t.Helper()
+	at, err := Find(m.t.Context(), m.log, m.replica)
+	testkit.Must(m.t, err)
+	owned = make(chan cluster.Mark, 1)
+	end := testkit.Run(m.t, func(ctx context.Context) error {
+		at, err := Stand(ctx, m.replica, at, Options{
+			Log: m.log, Nodes: nodes, Node: m.name, Run: m.name + ".1", Founder: founder, Level: 1, Logger: zap.NewNop(),
+			Tell: func(cluster.Mark, cluster.Ownership) {},
+		})
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
+		owned <- at
+		return err
+	})
+	m.stop = func() { end(); testkit.Must(m.t, m.replica.Close()) }
+	return owned
+}
+
+// own opens the store of a machine that owns the log.
+func (m *machine) own(at cluster.Mark) *Shipper {
+	m.t.Helper()
+	m.stop()
+	s := NewShipper(m.t.Context(), m.log, at, m.name+".1", 1)
+	var stop func()
+	m.db, stop = testkit.OpenStore(m.t, m.dir, store.Options{Ship: s.Ship})
+	m.stop = stop
+	return s
+}
+
+// TestANodeStandsUntilItsTurn: the founder begins, a standby follows while the owner lives, takes over when it is
+// dead or hands over, and the owner that comes back follows.
+func TestANodeStandsUntilItsTurn(t *testing.T) {
+	log := newMemory()
+	a, b := newMachine(t, "A", log), newMachine(t, "B", log)
+	_, stop := testkit.OpenStore(t, a.dir, store.Options{})
+	stop()
+	a.open()
+	aKnows, bKnows := newTable(), newTable()
+	owner := a.own(<-a.stand(aKnows, "A"))
+	a.commits("one")
+
+	b.copyOf(a)
+	bKnows.say("A", false)
+	owned := b.stand(bKnows, "A")
+	a.commits("two", "three")
+	b.catchUp(a)
+	select {
+	case <-owned:
+		t.Fatal("the standby has taken over from an owner that lives")
+	default:
+	}
+
+	bKnows.say("A", true)
+	heir := b.own(<-owned)
+	b.commits("four")
+	if err := owner.Confirm(t.Context()); !errors.Is(err, cluster.ErrFenced) {
+		t.Errorf("the owner that was replaced still owns the log: %v", err)
+	}
+	<-owner.Lost()
+	a.stop()
+	a.open()
+	owned = a.stand(aKnows, "A")
+	aKnows.say("B", false)
+	b.commits("five")
+	testkit.Must(t, heir.Confirm(t.Context()))
+	a.catchUp(b)
+
+	b.stop()
+	testkit.Must(t, heir.Seal("A"))
+	a.own(<-owned)
+	a.commits("six")
+	a.stop()
+	if err := heir.Confirm(t.Context()); err == nil {
+		t.Error("an owner that has handed over still owns the log")
+	}
+}

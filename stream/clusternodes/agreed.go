@@ -1,0 +1,116 @@
+package clusternodes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+	"edda/cluster"
+	"edda/internal/backoff"
+	"edda/stream/kv"
+)
+
+const (
+	// agreedKey is the key of what the nodes agree on.
+	agreedKey = "config"
+	// nameWatched is how long the start of a node looks for another process of its name. That one beats at least
+	// twice meanwhile.
+	nameWatched = 3 * cluster.BeatEvery
+)
+
+// Agreed is what the nodes of a cluster agree on.
+type Agreed struct {
+	Store   string    `json:"store"`   // id of the store that the cluster keeps
+	Founder string    `json:"founder"` // the node that had it first
+	Level   int       `json:"level"`   // what owners may write
+	Created time.Time `json:"created"`
+}
+
+// Agreed returns what the nodes agree on. known is false before a node has founded the cluster.
+func (n *Nodes) Agreed(ctx context.Context) (a Agreed, known bool, err error) {
+	a, _, err = n.agreed(ctx)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return a, false, nil
+	}
+	return a, err == nil, err
+}
+
+func (n *Nodes) agreed(ctx context.Context) (a Agreed, revision uint64, err error) {
+	e, err := n.kv.Get(ctx, agreedKey)
+	if err != nil {
+		return a, 0, fmt.Errorf("read what the cluster %s has agreed on: %w", n.o.Cluster, err)
+	}
+	if err := json.Unmarshal(e.Value(), &a); err != nil {
+		return a, 0, edda.Classify(edda.Permanent, "what the cluster %s has agreed on is no JSON: %w", n.o.Cluster, err)
+	}
+	return a, e.Revision(), nil
+}
+
+// Found founds the cluster, unless another node was first. It returns what the nodes agree on from now on.
+func (n *Nodes) Found(ctx context.Context, a Agreed) (Agreed, error) {
+	text, err := json.Marshal(a)
+	if err != nil {
+		return a, err
+	}
+	_, err = n.kv.Create(ctx, agreedKey, text)
+	switch {
+	case err == nil:
+		return a, nil
+	case !kv.Overtaken(err):
+		return a, fmt.Errorf("found the cluster %s: %w", n.o.Cluster, err)
+	}
+	a, _, err = n.agreed(ctx)
+	return a, err
+}
+
+// Raise raises the level of what owners may write.
+func (n *Nodes) Raise(ctx context.Context, level int) error {
+	a, revision, err := n.agreed(ctx)
+	if err != nil || a.Level >= level {
+		return err
+	}
+	a.Level = level
+	text, err := json.Marshal(a)
+	if err == nil {
+		_, err = n.kv.Update(ctx, agreedKey, text, revision)
+	}
+	if err != nil {
+		return fmt.Errorf("raise the level of the cluster %s: %w", n.o.Cluster, err)
+	}
+	return nil
+}
+
+// Unique returns an edda.Permanent error if another process beats under the name of this node. It must be called
+// before Run.
+func (n *Nodes) Unique(ctx context.Context) error {
+	before, err := n.own(ctx)
+	if err != nil || before == 0 {
+		return err
+	}
+	if err := backoff.Wait(ctx, nameWatched); err != nil {
+		return err
+	}
+	after, err := n.own(ctx)
+	if err != nil || after == before || after == 0 {
+		return err
+	}
+	return edda.Classify(edda.Permanent, "another process runs as node %s of cluster %s: give each node a name of its own "+
+		"(--node, cluster.node; unset, it is the name of the host)", n.o.ID, n.o.Cluster)
+}
+
+// own is the revision of this node's key; 0 without one.
+func (n *Nodes) own(ctx context.Context) (uint64, error) {
+	e, err := n.kv.Get(ctx, prefix+n.o.ID)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look for another process of node %s: %w", n.o.ID, err)
+	}
+	return e.Revision(), nil
+}
