@@ -37,6 +37,7 @@ type Config struct {
 	Encryption encryptionConfig `koanf:"encryption"`
 	NATS       natsConfig       `koanf:"nats"`
 	Streams    streamsConfig    `koanf:"streams"`
+	Cluster    clusterConfig    `koanf:"cluster"`
 	// Sources are the streams of others that sagas read, by name.
 	Sources   map[string]sourceConfig `koanf:"sources" doc:"streams of others that sagas read, by name; edda source add writes one"`
 	Gateway   gatewayConfig           `koanf:"gateway"`
@@ -94,7 +95,7 @@ type natsConfig struct {
 }
 
 type streamsConfig struct {
-	Replicas   int                      `koanf:"replicas" doc:"of streams that Edda makes"`
+	Replicas   int                      `koanf:"replicas" doc:"of streams that Edda makes; 0: one, and three in a cluster"`
 	Age        map[string]time.Duration `koanf:"age" doc:"of streams that Edda makes, such as WORKFLOW_COMMANDS: 168h"`
 	Duplicates time.Duration            `koanf:"duplicates" doc:"deduplication window of streams that Edda makes; 0 is 30s"`
 	From       string                   `koanf:"from" doc:"where a new saga begins: now or all; unset as its manifest says"`
@@ -167,7 +168,7 @@ func Defaults() Config {
 		Addr: DefaultAddr, Data: "edda-data", Role: roleCombined, Tenancy: tenancyConfig{Enabled: true},
 		Outbox: outboxConfig{Max: engine.DefaultMaxOutbox}, Parked: parkedConfig{Max: engine.DefaultMaxParked}, Dead: deadConfig{MaxBytes: store.DefaultMaxDeadBytes},
 		NATS:    natsConfig{SyncInterval: defaultSyncInterval},
-		Streams: streamsConfig{Replicas: 1, MaxPayload: wire.DefaultMaxPayload}, Gateway: gatewayConfig{Timeout: outbox.DefaultGatewayTimeout},
+		Streams: streamsConfig{MaxPayload: wire.DefaultMaxPayload}, Cluster: clusterConfig{LogMax: defaultLogMax}, Gateway: gatewayConfig{Timeout: outbox.DefaultGatewayTimeout},
 		Log: logConfig{Level: "info"}, Retention: retentionDefaults(),
 		Effects: effectsConfig{Handoff: true, Retention: effects.DefaultRetention, Lease: kv.DefaultLedgerLease, AckWait: stream.DefaultAckWait, HeldBytes: effects.DefaultHeldBytes},
 		Hero:    heroDefaults(),
@@ -207,7 +208,7 @@ func (c Config) validate() error {
 	if c.NATS.SyncInterval < 0 || c.NATS.SyncInterval > maxSyncInterval {
 		return configf("nats.sync_interval %s: want between 0, where the server syncs before it acknowledges (sync_interval: always), and %s", c.NATS.SyncInterval, maxSyncInterval)
 	}
-	if err := c.validateHero(); err != nil {
+	if err := errors.Join(c.validateHero(), c.validateCluster()); err != nil {
 		return err
 	}
 	_, err := c.mappings()

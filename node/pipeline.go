@@ -148,7 +148,7 @@ func (p *process) build(ctx context.Context, l *pipeline) error {
 		}
 	}
 	if l.durable, err = stream.EnsureStreams(ctx, l.js, stream.StreamOptions{
-		Grammar: codec.Grammar, Replicas: s.Streams.Replicas, Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.Dev && s.SyncStreams,
+		Grammar: codec.Grammar, Replicas: s.replicas(), Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.Dev && s.SyncStreams,
 	}); err != nil {
 		return err
 	}
@@ -296,7 +296,7 @@ func (p *process) acquire(ctx context.Context, l *pipeline) error {
 	l.lease, err = kv.AcquireLease(ctx, l.js, kv.LeaseOptions{
 		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), File: p.lockedFile(), Tenants: p.settings.Tenants,
 		MadeOf: p.db.MadeOf, AdoptEmpty: p.settings.AdoptEmpty,
-		Replicas: p.settings.Streams.Replicas, Memory: p.settings.Dev, Log: p.log.Named("lease"),
+		Replicas: p.settings.replicas(), Memory: p.settings.Dev, Log: p.log.Named("lease"),
 	})
 	return p.fenced(l, "saga", l.lease, err)
 }
@@ -308,6 +308,9 @@ func (p *process) fenced(l *pipeline, of string, lease *kv.Lease, err error) err
 	}
 	p.metrics.MustRegister(leaseGauge(of, lease))
 	l.fences = append(slices.Clip(l.fences), lease.Fence())
+	if p.stay != nil && lease == l.lease {
+		l.fences = append(l.fences, p.stay.nodes.Fence())
+	}
 	p.db.Fence(l.fences.pass)
 	return nil
 }

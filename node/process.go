@@ -63,6 +63,7 @@ const DevTenant = "default"
 // process is one running Edda. It holds all parts and wires them together.
 type process struct {
 	settings Settings
+	stay     *stay // in the cluster whose store this process owns; nil for a process that is alone
 	log      *zap.Logger
 	metrics  *prometheus.Registry
 	started  time.Time
@@ -117,11 +118,11 @@ type process struct {
 
 // newProcess acquires what every part needs: the address, the folder and the store. It
 // starts nothing. The manifests in l must have compiled.
-func newProcess(s Settings, l loaded, log *zap.Logger) (*process, error) {
+func newProcess(s Settings, l loaded, log *zap.Logger, t *stay) (*process, error) {
 	if s.Mock && !s.Dev {
 		return nil, configf("effects are answered without their services only in edda dev")
 	}
-	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), run: ulid.Make().String(), effects: l.effects, joined: make(chan struct{})}
+	p := &process{settings: s, stay: t, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), run: ulid.Make().String(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.serve(s.Tenants)
 	p.openMock(l)
@@ -208,6 +209,9 @@ func (p *process) parts(l loaded) []lifecycle.Component {
 	if p.settings.streams() {
 		parts = append(parts, lifecycle.Component{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join},
 			lifecycle.Component{Name: "streams", Stage: lifecycle.Connections, Run: p.watchStreams})
+	}
+	if p.stay != nil {
+		parts = append(parts, lifecycle.Component{Name: "ownership", Stage: lifecycle.Connections, Run: p.stay.keepOwning})
 	}
 	if p.guide != nil {
 		parts = append(parts, lifecycle.Component{Name: "guide", Stage: lifecycle.Connections, Run: p.guide.run})

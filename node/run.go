@@ -43,8 +43,16 @@ func Run(ctx context.Context, s Settings, h Hooks) error {
 	wg.Go(func() { sup.feed(feeding) })
 	defer wg.Wait()
 	defer stop()
+	if s.clustered() {
+		return runNode(ctx, s, h, sup)
+	}
+	return runProcess(ctx, s, h, sup, nil)
+}
+
+// runProcess runs a process, and another one after it where streams begin anew.
+func runProcess(ctx context.Context, s Settings, h Hooks, sup *systemd, t *stay) error {
 	for {
-		err := runOnce(ctx, s, h, sup)
+		err := runOnce(ctx, s, h, sup, t)
 		if !startsAnew(ctx, err) {
 			return err
 		}
@@ -56,8 +64,9 @@ func startsAnew(ctx context.Context, err error) bool {
 	return errors.Is(err, stream.ErrShorter) && ctx.Err() == nil
 }
 
-// runOnce runs one process.
-func runOnce(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
+// runOnce runs one process. t is the stay of a node in its cluster that owns the store; nil for a process that is
+// alone.
+func runOnce(ctx context.Context, s Settings, h Hooks, sup *systemd, t *stay) error {
 	if len(s.Manifests) == 0 && s.manifested() {
 		return configf("no manifests: name files or folders as arguments, or with manifests: in the configuration")
 	}
@@ -71,10 +80,11 @@ func runOnce(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
 	hungUp, release := hangups() // early, because a SIGHUP during the start must not end the process
 	defer release()
 	log := h.Log
-	p, err := newProcess(s, l, log)
+	p, err := newProcess(s, l, log, t)
 	if err != nil {
 		return clear(err)
 	}
+	t.listens(p.server.Addr())
 	log.Info("listening", zap.String("addr", p.server.Addr()), zap.String("probe_addr", p.server.ProbeAddr()))
 	p.announce = func() {
 		log.Info("started", zap.String("role", s.Role), zap.String("addr", p.server.Addr()), zap.String("store", p.db.ID()))
@@ -88,7 +98,8 @@ func runOnce(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
 		p.guide.show = func(hint Hint) { h.Hint(Running{p, l}, hint) }
 	}
 	p.stopping = func(cause error) {
-		if startsAnew(ctx, cause) {
+		t.ends()
+		if startsAnew(ctx, cause) || t.stays(cause) {
 			sup.restarting()
 			return
 		}

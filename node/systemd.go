@@ -57,7 +57,7 @@ func (s *systemd) restarting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ready = false
-	s.tell("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec() + "STATUS=a stream lost its handled end: starting anew")
+	s.tell("RELOADING=1\n" + daemon.SdNotifyMonotonicUsec() + "STATUS=stopped in order, and starting anew")
 }
 
 // stopping reports that the stop begins.

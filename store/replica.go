@@ -3,10 +3,7 @@ package store
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -27,9 +24,8 @@ type Replica struct {
 // OpenReplica opens the replica in a folder, which [RestoreReplica] has put there, or a store that goes
 // on as one. It locks the folder as a store does.
 func OpenReplica(dir string, o Options) (*Replica, error) {
-	path := filepath.Join(dir, FileName)
-	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
-		return nil, edda.Classify(edda.Permanent, "there is no %s: restore a backup of the store there", path)
+	if !Exists(dir) {
+		return nil, edda.Classify(edda.Permanent, "there is no %s: restore a backup of the store there", filepath.Join(dir, FileName))
 	}
 	o.standby, o.Seal = true, nil
 	d, err := Open(dir, o)
@@ -59,6 +55,15 @@ func (r *Replica) Sync() error {
 		return err
 	}
 	return r.db.file.Sync()
+}
+
+// ID is the id of the store.
+func (r *Replica) ID() string { return r.db.ID() }
+
+// Unused reports whether no process has worked with the store yet: it has no checkpoint.
+func (r *Replica) Unused() (bool, error) {
+	held, err := r.db.Checkpoints()
+	return len(held) == 0, err
 }
 
 // LSN is the number of the last applied transaction.

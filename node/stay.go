@@ -1,0 +1,266 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/oklog/ulid/v2"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/cluster"
+	"edda/internal/backoff"
+	"edda/standby"
+	"edda/store"
+	"edda/stream/clusterlog"
+	"edda/stream/clusternodes"
+	"edda/stream/kv"
+)
+
+const (
+	// sealWithin bounds the hand-over at a stop. Without it the others find out by the silence of this node.
+	sealWithin = 3 * time.Second
+	// shipWithin bounds how long a stop waits for the log to take the last transactions.
+	shipWithin = 10 * time.Second
+	// maxSkew is the most by which the clock of a node may differ from that of NATS.
+	maxSkew = 5 * time.Second
+)
+
+// shard names the log of a cluster's store.
+func (c Config) shard() string { return c.Cluster.Name + "_0" }
+
+// stay is the time of a node in its cluster from a join to the end of an ownership. It joins, has a copy of the
+// store, follows the log, and owns the store when it is its turn. Everything in it is made anew for the next stay.
+type stay struct {
+	settings Settings
+	log      *zap.Logger
+	node     string
+	run      string
+	since    time.Time
+	conn     *nats.Conn
+	js       jetstream.JetStream
+	shipped  *clusterlog.Log
+	nodes    *clusternodes.Nodes
+	agreed   clusternodes.Agreed
+	// shipper is nil until this node owns the log, behind owned.
+	shipper     atomic.Pointer[standby.Shipper]
+	owned       cluster.Mark
+	endShipping func() // a transaction that is under way is then unsure
+
+	mu   sync.Mutex   // guards the fields below
+	said cluster.Beat // what the next beat says
+	// owner is what the log said last about the owner.
+	owner cluster.Ownership
+	heir  string // the node that takes over when the process has stopped
+	moves bool   // the process stops because it hands over, and this node stays
+}
+
+func newStay(s Settings, log *zap.Logger) (*stay, error) {
+	node, err := s.nodeName()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	t := &stay{settings: s, endShipping: func() {}, node: node, run: cluster.Run(node, ulid.Make().String()), since: now}
+	t.log = log.With(zap.String("node", node))
+	t.said = cluster.Beat{Run: t.run, Version: s.Build.Version, Level: cluster.Level, Since: now}
+	return t, nil
+}
+
+// beat is what the others may know of this node.
+func (t *stay) beat() cluster.Beat {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.said
+	if s := t.shipper.Load(); s != nil {
+		at := s.Mark()
+		b.Owner, b.Following, b.Epoch, b.LSN = s.Err() == nil, false, at.Epoch, at.LSN
+	}
+	return b
+}
+
+// say changes what the next beat says.
+func (t *stay) say(change func(b *cluster.Beat)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	change(&t.said)
+}
+
+// tell notes what the standby knows after a record.
+func (t *stay) tell(at cluster.Mark, owner cluster.Ownership) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.said.Epoch, t.said.LSN, t.said.Following, t.said.Problem = at.Epoch, at.LSN, true, ""
+	t.owner = owner
+}
+
+// join reaches the cluster. It returns an error that no retry can mend, and else goes on until ctx ends.
+func (t *stay) join(ctx context.Context) error {
+	c := t.settings.Connection().FromEnv(t.settings.Env)
+	c.Log, c.Name = t.log.Named("nats"), "edda cluster"
+	var err error
+	if t.conn, t.js, err = kv.Connect(c); err != nil {
+		return err
+	}
+	return t.retried(ctx, "waiting for NATS with JetStream", func() error {
+		if err := t.checkClock(ctx); err != nil {
+			return err
+		}
+		if t.shipped, err = clusterlog.Open(ctx, t.js, clusterlog.Options{Shard: t.settings.shard()}); err != nil {
+			return err
+		}
+		t.nodes, err = clusternodes.Open(ctx, t.js, clusternodes.Options{
+			Cluster: t.settings.Cluster.Name, ID: t.node, Beat: t.beat, Confirm: t.confirm, Log: t.log.Named("nodes"),
+		})
+		if err != nil {
+			return err
+		}
+		return t.nodes.Unique(ctx)
+	})
+}
+
+// retried calls do until it works, its error is permanent or ctx ends. The beats and the log say what is awaited.
+func (t *stay) retried(ctx context.Context, what string, do func() error) error {
+	for told := false; ; told = true {
+		err := do()
+		if err == nil || errors.Is(err, edda.Permanent) || ctx.Err() != nil {
+			t.say(func(b *cluster.Beat) { b.Problem = "" })
+			return err
+		}
+		t.say(func(b *cluster.Beat) { b.Problem = what + ": " + err.Error() })
+		if !told {
+			t.log.Warn(what, zap.Error(err))
+		}
+		if err := backoff.Wait(ctx, joinAgain); err != nil {
+			return err
+		}
+	}
+}
+
+// checkClock refuses a clock that is far from that of NATS: this node's timers would fire early or late.
+func (t *stay) checkClock(ctx context.Context) error {
+	sent := time.Now()
+	s, err := t.js.Stream(ctx, "KV_"+kv.LeaseBucket)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil // nothing has run here yet
+	}
+	if err != nil {
+		return fmt.Errorf("ask NATS for the time: %w", err)
+	}
+	theirs := s.CachedInfo().TimeStamp
+	if early, late := sent.Sub(theirs), theirs.Sub(time.Now()); early > maxSkew || late > maxSkew {
+		return edda.Classify(edda.Permanent, "the clock of this node differs by %s from that of NATS, and %s are allowed: "+
+			"timers would fire at other times after a takeover; synchronise the clocks (chrony, ntpd)", max(early, late).Round(time.Millisecond), maxSkew)
+	}
+	return nil
+}
+
+// confirm proves that this node still owns the log.
+func (t *stay) confirm(ctx context.Context) error {
+	if s := t.shipper.Load(); s != nil {
+		return s.Confirm(ctx)
+	}
+	return clusternodes.ErrNotOwner
+}
+
+func (t *stay) dir() string { return filepath.Join(t.settings.Data, t.settings.storeFolder()) }
+
+// replica makes the folder a copy of the cluster's store, and opens it. The mark is where it reads on.
+func (t *stay) replica(ctx context.Context) (*store.Replica, cluster.Mark, error) {
+	if err := t.found(ctx); err != nil {
+		return nil, cluster.Mark{}, err
+	}
+	for {
+		r, at, err := t.openReplica(ctx)
+		switch {
+		case err == nil:
+			return r, at, nil
+		case errors.Is(err, errNoCopy):
+			t.log.Info("this node has no copy of the store yet")
+		case errors.Is(err, standby.ErrDiverged), errors.Is(err, cluster.ErrTrimmed):
+			t.log.Warn("this node's copy is not one of the log, and is copied anew", zap.Error(err))
+		default:
+			return nil, at, err
+		}
+		if err := t.copyStore(ctx); err != nil {
+			return nil, at, err
+		}
+	}
+}
+
+// errNoCopy says that the folder has no store.
+var errNoCopy = errors.New("the folder has no store")
+
+// found makes the folder's store that of a cluster which has none yet.
+func (t *stay) found(ctx context.Context) error {
+	return t.retried(ctx, "waiting for the cluster's bucket", func() error {
+		agreed, known, err := t.nodes.Agreed(ctx)
+		if err == nil && !known {
+			agreed, err = t.begin(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if t.agreed = agreed; agreed.Level > cluster.Level {
+			return edda.Classify(edda.Permanent, "cluster %s has the level %d, and this version of Edda knows up to %d: upgrade this node",
+				t.settings.Cluster.Name, agreed.Level, cluster.Level)
+		}
+		return nil
+	})
+}
+
+// begin offers the store in the folder, or a new one, to a cluster that has none. Another node may be faster.
+func (t *stay) begin(ctx context.Context) (a clusternodes.Agreed, err error) {
+	o, err := t.settings.StoreOptions()
+	if err != nil {
+		return a, err
+	}
+	o.Log = t.log.Named("store")
+	db, err := store.Open(t.dir(), o)
+	if err != nil {
+		return a, fmt.Errorf("open the store: %w", err)
+	}
+	a = clusternodes.Agreed{Store: db.ID(), Founder: t.node, Level: cluster.Level, Created: t.since}
+	if err := db.Close(); err != nil {
+		return a, err
+	}
+	a, err = t.nodes.Found(ctx, a)
+	if err == nil && a.Founder == t.node {
+		t.log.Info("this node has founded the cluster", zap.String("cluster", t.settings.Cluster.Name), zap.String("store", a.Store))
+	}
+	return a, err
+}
+
+// openReplica opens the copy in the folder and finds its place in the log. errNoCopy says that there is none.
+func (t *stay) openReplica(ctx context.Context) (*store.Replica, cluster.Mark, error) {
+	if !store.Exists(t.dir()) {
+		return nil, cluster.Mark{}, errNoCopy
+	}
+	r, err := store.OpenReplica(t.dir(), store.Options{Log: t.log.Named("store")})
+	if err != nil {
+		return nil, cluster.Mark{}, fmt.Errorf("open the copy of the store: %w", err)
+	}
+	if r.ID() == t.agreed.Store {
+		at, err := standby.Find(ctx, t.shipped, r)
+		if err == nil {
+			return r, at, nil
+		}
+		return nil, at, errors.Join(err, r.Close())
+	}
+	unused, err := r.Unused()
+	if err := errors.Join(err, r.Close()); err != nil {
+		return nil, cluster.Mark{}, err
+	}
+	if unused { // this node offered it, and another one was faster
+		return nil, cluster.Mark{}, errors.Join(errNoCopy, store.Remove(t.dir()))
+	}
+	return nil, cluster.Mark{}, edda.Classify(edda.Permanent, "folder %s has store %s, and cluster %s keeps store %s: name another --data for a copy of that one, "+
+		"or another --cluster for this one", t.dir(), r.ID(), t.settings.Cluster.Name, t.agreed.Store)
+}
