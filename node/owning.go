@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"edda/cluster"
-	"edda/store/wal"
 )
 
 // What a process that owns a cluster's store needs of its stay. The methods of a nil stay are those of a process
 // that is alone.
 
 // ship returns how the store ships its transactions; nil for a process that is alone.
-func (t *stay) ship() wal.Ship {
+func (t *stay) ship() func(seq uint64, entry []byte) (wait func() error) {
 	if t == nil {
 		return nil
 	}

@@ -16,8 +16,8 @@ import (
 // judgeEvery is how often a standby judges whether it is its turn, besides at each sign of a change.
 const judgeEvery = 200 * time.Millisecond
 
-// Nodes are the other nodes of the cluster, such as [clusternodes.Nodes].
-type Nodes interface {
+// Members knows the other nodes of the cluster, as clusternodes.Nodes does.
+type Members interface {
 	Others() []cluster.Member
 	// Expect counts the silence of a node, also if nobody has heard it yet.
 	Expect(node string)
@@ -28,7 +28,7 @@ type Nodes interface {
 // Options describe a standby.
 type Options struct {
 	Log     cluster.Log
-	Nodes   Nodes
+	Nodes   Members
 	Node    string // id of this node
 	Run     string // of this stay: see [cluster.Run]
 	Founder string // the node that may begin an empty log

@@ -47,7 +47,7 @@ func (n *table) say(id string, dead bool) {
 }
 
 // stand makes the machine a standby. The mark of its ownership comes through the channel.
-func (m *machine) stand(nodes Nodes, founder string) (owned chan cluster.Mark) {
+func (m *machine) stand(nodes Members, founder string) (owned chan cluster.Mark) {
 	m.t.Helper()
 	at, err := Find(m.t.Context(), m.log, m.replica)
 	testkit.Must(m.t, err)
