@@ -183,6 +183,9 @@ func TestSoManyCallsAtOnce(t *testing.T) {
 	if code, body := call(t, h, "GET", "/live", ""); code != 200 {
 		t.Errorf("a probe: %d %s", code, body)
 	}
+	if code, body := call(t, h, "GET", "/cluster", ""); code != 200 {
+		t.Errorf("the cluster: %d %s", code, body)
+	}
 	close(leave)
 	all.Wait()
 	if code, body := call(t, h, "GET", "/v1/instances", ""); code != 200 {

@@ -32,7 +32,11 @@ func limited(next http.Handler) http.Handler {
 func (s *Server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
-			if v := recover(); v != nil && v != http.ErrAbortHandler {
+			v := recover()
+			if v == http.ErrAbortHandler { // net/http cuts the connection, so that the client sees a broken answer
+				panic(v)
+			}
+			if v != nil {
 				s.options.Log.Error("request panicked", zap.Any("panic", v), zap.String("route", r.Pattern), zap.ByteString("stack", debug.Stack()))
 				problem(w, http.StatusInternalServerError, "internal error; the log of the server says more")
 			}
@@ -78,12 +82,12 @@ const (
 	maxCalls = 384
 )
 
-// bounded answers 503 if maxCalls calls are in flight. It exempts probes, because a busy
-// process is alive.
+// bounded answers 503 if maxCalls calls are in flight. It exempts quick answers: a busy process
+// is alive, and its operator looks at the cluster.
 func bounded(next http.Handler) http.Handler {
 	slots, known := make(chan struct{}, maxCalls), rights()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if known[r.Method+" "+r.URL.Path].open {
+		if known[r.Method+" "+r.URL.Path].quick {
 			next.ServeHTTP(w, r)
 			return
 		}

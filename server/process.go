@@ -167,10 +167,10 @@ type mux interface {
 // does.
 func (s *Server) probes(mux mux) {
 	mux.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) {
-		probe(w, s.options.Process.Status(r.Context()).Stuck)
+		probe(w, s.status(r.Context()).Stuck)
 	})
 	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, r *http.Request) {
-		probe(w, s.options.Process.Status(r.Context()).NotReady)
+		probe(w, s.status(r.Context()).NotReady)
 	})
 	mux.HandleFunc("GET /health", s.health)
 	if s.options.Metrics != nil {
@@ -200,7 +200,7 @@ func probe(w http.ResponseWriter, wrong string) {
 }
 
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
-	components := s.options.Process.Status(r.Context()).Components
+	components := s.status(r.Context()).Components
 	status, code := "up", http.StatusOK
 	for _, c := range components {
 		if c.State != "up" {

@@ -28,6 +28,8 @@ type right struct {
 	widens bool
 	// fresh: the answer is the state of instances, so the fence must be passed first.
 	fresh bool
+	// quick: the answer is in memory. A process that has no room for more calls gives it too.
+	quick bool
 }
 
 // reach is the object of a call.
@@ -45,7 +47,7 @@ const (
 // rights declares the right of each route. With tokens the server refuses a route
 // without a declared right, so a new route needs a line here.
 func rights() map[string]right {
-	probe := right{open: true}
+	probe := right{open: true, quick: true}
 	reads, acts := right{role: access.Viewer, fresh: true}, right{role: access.Operator}
 	shared, governs := right{role: access.Viewer, scope: ofProcess}, right{role: access.Admin, scope: ofProcess}
 	says := right{role: access.Viewer, scope: ofNobody}
@@ -65,6 +67,10 @@ func rights() map[string]right {
 		"POST /admin/backup":  governs,
 		"POST /admin/doctor":  governs,
 		"POST /admin/compact": governs,
+
+		"GET /cluster":           {role: access.Viewer, scope: ofProcess, quick: true},
+		"POST /cluster/move":     governs,
+		"POST /cluster/finalize": governs,
 
 		"GET /admin/mock": shared, "POST /admin/mock/{effect}": governs,
 
@@ -150,7 +156,9 @@ func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
 			return
 		}
 		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, caller))
-		r.Header.Set(byHeader, signed(caller.Name, r.Header.Get(byHeader)))
+		if s.forward == nil { // of a forwarded call the owner does it, by the same token
+			r.Header.Set(byHeader, signed(caller.Name, r.Header.Get(byHeader)))
+		}
 		if need.role == access.Admin {
 			s.options.Log.Info("an admin's call", zap.String("route", pattern), zap.String("by", caller.Name))
 		}
@@ -226,7 +234,8 @@ func (s *Server) known(r *http.Request) (access.Caller, string) {
 		}
 		return access.Caller{}, "the token is not known here"
 	}
-	if c, ok := book.Certificate(certified(r)); ok {
+	// The certificate of a forwarded call is the standby's, and must not give a caller its rights.
+	if c, ok := book.Certificate(certified(r)); ok && !forwarded(r) {
 		return c, ""
 	}
 	return access.Caller{}, "show a token in the header authorization: Bearer TOKEN (--token-file FILE or EDDA_TOKEN_FILE)"

@@ -94,6 +94,8 @@ type Options struct {
 	Replays Replays
 	// Mocks is nil if effects call the real services.
 	Mocks Mocks
+	// Cluster is nil in a single process.
+	Cluster Cluster
 }
 
 // Build is the version of the program.
@@ -107,6 +109,8 @@ type Build struct {
 type Server struct {
 	options Options
 	codec   wire.Codec
+	status  func(context.Context) ProcessStatus
+	forward *forwarder // nil at the owner of the store
 	routes  *routes
 	api     huma.API
 	main    *httpserver.Server
@@ -119,6 +123,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{options: o, codec: wire.Codec{Grammar: wire.Grammar{NoTenancy: o.NoTenancy}, MaxPayload: o.MaxPayload}}
+	s.status = func(ctx context.Context) ProcessStatus { return s.options.Process.Status(ctx) }
 	s.routes = &routes{mux: http.NewServeMux(), allow: s.allowed}
 	s.api = humago.New(s.routes, describe(o.Build))
 	s.probes(s.routes)
@@ -131,15 +136,22 @@ func New(o Options) (*Server, error) {
 	s.replays()
 	s.maintenance()
 	s.mocks()
+	s.cluster()
 	if err := errors.Join(s.docs(), s.index()); err != nil {
 		return nil, err
 	}
 	s.routes.HandleFunc("/", notFound)
+	s.servers()
+	return s, nil
+}
+
+// servers makes the servers of the addresses, when all routes are registered.
+func (s *Server) servers() {
+	o := s.options
 	s.main, s.probing = s.newHTTP("api", o.Addr, s.guard(s.routes)), s.newHTTP("probes", o.ProbeAddr, s.probesAlone())
 	if o.Certificates != nil {
 		s.main.Secure(o.Certificates.Config())
 	}
-	return s, nil
 }
 
 func (s *Server) newHTTP(name, addr string, h http.Handler) *httpserver.Server {
@@ -224,11 +236,15 @@ func (s *Server) ProbeAddr() string { return s.probing.Addr() }
 // Close releases the addresses if Run was never called.
 func (s *Server) Close() error { return errors.Join(s.main.Close(), s.probing.Close()) }
 
-// Run serves until ctx ends, then waits shutdownWait for answers in flight. Call Listen
-// first.
+// Run serves until ctx ends, then waits shutdownWait for answers in flight. It releases the
+// addresses as soon as ctx ends. Call Listen first.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.main.Run(ctx) })
 	g.Go(func() error { return s.probing.Run(ctx) })
+	if s.forward != nil {
+		defer s.forward.transport.CloseIdleConnections()
+		g.Go(func() error { return s.forward.run(ctx) })
+	}
 	return g.Wait()
 }

@@ -208,7 +208,7 @@ func newFakes(keys ...edda.Key) *fakes {
 
 func start(t *testing.T, f *fakes, change ...func(*Options)) *httptest.Server {
 	t.Helper()
-	o := Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Mocks: f, Tenant: "default", Metrics: prometheus.NewRegistry()}
+	o := Options{Process: f, Store: f, DeadLetters: f, Inbox: f, Maintenance: f, Replays: f, Mocks: f, Cluster: &fakeCluster{}, Tenant: "default", Metrics: prometheus.NewRegistry()}
 	for _, c := range change {
 		c(&o)
 	}

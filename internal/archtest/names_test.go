@@ -31,6 +31,7 @@ func sharedNames() map[string]string {
 		"an entry of a list: of tokens, of claims, of waiting events":     "Entry Field",
 		"the replicated log, its records, their kinds and places":         "Log Record Kind Mark",
 		"one call over a connection":                                      "local",
+		"nodes that act as one: processes, or the NATS servers of a test": "Cluster",
 	}
 }
 
