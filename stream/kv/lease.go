@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/stream/wire"
 )
 
@@ -27,6 +28,12 @@ const (
 	leaseRenew = leaseTTL / 3
 	// leaseStop bounds a renewal after it was told to stop.
 	leaseStop = time.Second
+	// takeTries bounds the writes of a lease of a cluster's node, and of a claim on tenants. The
+	// replaced process may write meanwhile, and a replica that lags may answer with an old revision.
+	takeTries = 8
+	// takeFirst and takeMost bound the delay between two of these writes.
+	takeFirst = 20 * time.Millisecond
+	takeMost  = 500 * time.Millisecond
 )
 
 // ErrLeaseLost says that another process has taken over the lease, for good.
@@ -34,9 +41,14 @@ var ErrLeaseLost = errors.New("the lease was taken over")
 
 // LeaseOptions describe the process that acquires a lease.
 type LeaseOptions struct {
-	Store   string       // the store's id
-	Host    string       // this machine
-	Process string       // unique for each start
+	Store   string // the store's id
+	Host    string // this machine
+	Process string // unique for each start
+	// Epoch is the epoch in which a cluster's node owns the store; 0 without a cluster. The lease
+	// replaces a holder of the same store with a lower epoch at once, because the takeover of the
+	// store's log has fenced it. Two holders without an epoch, or with the same one, are judged by
+	// host and process.
+	Epoch   uint64
 	Tenants wire.Tenants // the tenants that the process serves; none means all
 	// MadeOf reports whether our store was made from the rows of another one; then our store owns
 	// the tenants of the other. nil means from none.
@@ -69,6 +81,7 @@ type holder struct {
 	Store   string       `json:"store"`
 	Host    string       `json:"host"`
 	Process string       `json:"process"`
+	Epoch   uint64       `json:"epoch,omitempty"`
 	Tenants []string     `json:"tenants,omitempty"`
 	Worker  *WorkerLease `json:"worker,omitempty"`
 	// Held is false while the process still checks for conflicts.
@@ -87,6 +100,10 @@ type processID struct {
 	PID     int    `json:"pid"`
 	Started uint64 `json:"started"` // ticks since the boot
 }
+
+// supersedes reports whether the owner of one epoch has replaced that of another. A process without
+// a cluster has epoch 0, which says nothing.
+func supersedes(epoch, other uint64) bool { return other > 0 && other < epoch }
 
 // key returns the key of the holder's lease.
 func (h holder) key() string {
@@ -134,8 +151,8 @@ func (l lock) Unlock() { <-l }
 
 // Lease prevents a second saga process for the same tenants, and a second effect worker for the
 // same commands unless both share their ledger. A process on the same machine takes over its
-// store's lease at once if the former holder has ended. Any other process is refused until the
-// lease expires. Call Release after Run has returned. Move may be called any time before.
+// store's lease at once if the former holder has ended, and a cluster's node if the holder has a
+// lower epoch. Any other process is refused until the lease expires. Call Release after Run has returned. Move may be called any time before.
 type Lease struct {
 	js         jetstream.JetStream
 	bucket     jetstream.KeyValueConfig
@@ -161,7 +178,7 @@ type Lease struct {
 // AcquireLease acquires the lease. An edda.Permanent error names the holder that has it.
 func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (*Lease, error) {
 	l := &Lease{mu: make(lock, 1), js: js, bucket: o.bucket(), log: o.Log, madeOf: o.MadeOf, mayAdopt: o.AdoptEmpty, held: holder{
-		Store: o.Store, Host: o.Host, Process: o.Process, Tenants: o.Tenants, Worker: o.Worker, Since: time.Now().UTC(),
+		Store: o.Store, Host: o.Host, Process: o.Process, Epoch: o.Epoch, Tenants: o.Tenants, Worker: o.Worker, Since: time.Now().UTC(),
 		Where: thisProcess(), File: o.File,
 	}, lostSignal: make(chan struct{})}
 	l.fence = NewFence(leaseTTL-leaseTTL/fenceEdge, o.Clock, l.ask)
@@ -197,34 +214,53 @@ func (o LeaseOptions) bucket() jetstream.KeyValueConfig {
 	return cfg
 }
 
-// request writes a lease that is not held yet.
+// request writes a lease that is not held yet. A node of a cluster that another process overtakes
+// looks again, because only a higher epoch may keep it out.
 func (l *Lease) request(ctx context.Context) error {
-	before, err := l.kv.Get(ctx, l.held.key())
-	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
-		err = l.write(ctx, 0)
-	case err != nil:
-		return fmt.Errorf("look at the lease: %w", err)
-	default:
-		if err := l.mayReplace(before); err != nil {
+	retry := backoff.Exponential{First: takeFirst, Most: takeMost}
+	for try := 1; ; try++ {
+		err := l.requestOnce(ctx)
+		if !Overtaken(err) {
 			return err
 		}
-		err = l.write(ctx, before.Revision())
+		if l.held.Epoch == 0 {
+			return edda.Classify(edda.Permanent, "another %s is starting on store %s: only one may run", l.held.kind(), l.held.Store)
+		}
+		if try == takeTries {
+			return err
+		}
+		if err := backoff.Wait(ctx, retry.Next()); err != nil {
+			return err
+		}
 	}
-	if Overtaken(err) {
-		return edda.Classify(edda.Permanent, "another %s is starting on store %s: only one may run", l.held.kind(), l.held.Store)
+}
+
+// requestOnce looks at the lease and writes ours over it.
+func (l *Lease) requestOnce(ctx context.Context) error {
+	before, err := l.kv.Get(ctx, l.held.key())
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return l.write(ctx, 0)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("look at the lease: %w", err)
+	}
+	if err := l.mayReplace(before); err != nil {
+		return err
+	}
+	return l.write(ctx, before.Revision())
 }
 
 // Fence returns the fence that effects of the process must pass.
 func (l *Lease) Fence() *Fence { return l.fence }
 
-// mayReplace returns nil if the former holder of the store's lease has ended.
+// mayReplace returns nil if the former holder of the store's lease has ended, or has a lower epoch.
 func (l *Lease) mayReplace(e jetstream.KeyValueEntry) error {
 	other, err := readHolder(e)
 	if err != nil {
 		return nil // nobody holds an unreadable lease
+	}
+	if supersedes(l.held.Epoch, other.Epoch) {
+		return nil
 	}
 	switch l.held.liveness(other) {
 	case hasEnded:
@@ -274,7 +310,11 @@ func (l *Lease) contend(ctx context.Context) error {
 		return err
 	}
 	l.held.Held = true
-	if err := l.write(ctx, l.revision); err != nil {
+	err := l.write(ctx, l.revision)
+	if Overtaken(err) {
+		return edda.Classify(edda.Permanent, "take the lease: another %s has replaced this one on store %s", l.held.kind(), l.held.Store)
+	}
+	if err != nil {
 		return fmt.Errorf("take the lease: %w", err)
 	}
 	return nil
@@ -508,26 +548,30 @@ func (l *Lease) attempt(ctx context.Context) error {
 }
 
 // recover finds out why a renewal failed: a lost ack, a lease that expired while the server was
-// away, or another process.
+// away, or another process. An expired lease may have gone to a node with a lower epoch that has
+// yet to notice its successor.
 func (l *Lease) recover(ctx context.Context) error {
 	e, err := l.kv.Get(ctx, l.held.key())
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return l.reacquire(ctx)
+		return l.reacquire(ctx, 0)
 	}
 	if err != nil {
 		return fmt.Errorf("look at the lease: %w", err)
 	}
 	other, err := readHolder(e)
+	if err == nil && supersedes(l.held.Epoch, other.Epoch) {
+		return l.reacquire(ctx, e.Revision())
+	}
 	if err == nil && other.Process != l.held.Process {
 		return fmt.Errorf("%w: by process %s on host %s", ErrLeaseLost, other.Process, other.Host)
 	}
 	return l.write(ctx, e.Revision())
 }
 
-// reacquire acquires an expired lease again.
-func (l *Lease) reacquire(ctx context.Context) error {
+// reacquire acquires an expired lease again. It replaces the revision over; 0 means none.
+func (l *Lease) reacquire(ctx context.Context, over uint64) error {
 	l.held.Held = false
-	if err := l.write(ctx, 0); err != nil {
+	if err := l.write(ctx, over); err != nil {
 		l.held.Held = true
 		return err
 	}

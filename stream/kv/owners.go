@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/stream/wire"
 )
 
@@ -30,10 +31,13 @@ const (
 type owner struct {
 	Store   string        `json:"store"`
 	Host    string        `json:"host"`
-	Process string        `json:"process"` // the last one that used the store
+	Process string        `json:"process"`         // the last one that used the store
+	Epoch   uint64        `json:"epoch,omitempty"` // of its lease
 	First   time.Time     `json:"first"`
 	Seen    time.Time     `json:"seen"`
 	Claims  []tenantClaim `json:"claims"`
+
+	revision uint64 // of the record in the bucket; 0 for a new one
 }
 
 // tenantClaim is a tenant pattern that a store owns. If two stores claim the same tenant, the one
@@ -66,11 +70,26 @@ func (o owner) newerClaims(other owner, pattern string) (out []string) {
 
 // claimTenants records the tenants as owned by our store, for good. The error is edda.Permanent if
 // another store was admitted for some of them later, because its instances are not here. The lease
-// prevents concurrent claims.
+// prevents concurrent claims of two stores. Of the same store, a process that was frozen may write
+// behind its successor: it is overtaken, and looks again.
 func (l *Lease) claimTenants(ctx context.Context, tenants wire.Tenants) error {
 	if l.held.Worker != nil {
 		return nil // workers have no instances
 	}
+	retry := backoff.Exponential{First: takeFirst, Most: takeMost}
+	for try := 1; ; try++ {
+		err := l.claimOnce(ctx, tenants)
+		if !Overtaken(err) || try == takeTries {
+			return err
+		}
+		if err := backoff.Wait(ctx, retry.Next()); err != nil {
+			return err
+		}
+	}
+}
+
+// claimOnce looks at all claims and writes ours.
+func (l *Lease) claimOnce(ctx context.Context, tenants wire.Tenants) error {
 	kv, err := OpenBucket(ctx, l.js, jetstream.KeyValueConfig{
 		Bucket: OwnersBucket, Description: "edda: which store has the instances of which tenants",
 		Storage: l.bucket.Storage, Replicas: l.bucket.Replicas,
@@ -83,10 +102,10 @@ func (l *Lease) claimTenants(ctx context.Context, tenants wire.Tenants) error {
 		return err
 	}
 	mine, known := all[l.held.Store]
-	if known && l.ownsTenants && mine.Process != l.held.Process {
+	if known && l.ownsTenants && mine.Process != l.held.Process && !supersedes(l.held.Epoch, mine.Epoch) {
 		return edda.Classify(edda.Permanent, "process %s on host %s has worked with store %s since", mine.Process, mine.Host, mine.Store)
 	}
-	next := owner{Store: l.held.Store, Host: l.held.Host, Process: l.held.Process, First: mine.First, Seen: time.Now().UTC()}
+	next := owner{Store: l.held.Store, Host: l.held.Host, Process: l.held.Process, Epoch: l.held.Epoch, First: mine.First, Seen: time.Now().UTC(), revision: mine.revision}
 	if !known {
 		next.First = next.Seen
 	}
@@ -181,15 +200,17 @@ func (l *Lease) everyOwner(ctx context.Context, kv jetstream.KeyValue) (map[stri
 		if err := json.Unmarshal(e.Value(), &o); err != nil {
 			return nil, edda.Classify(edda.Permanent, "entry %s of bucket %s cannot be read: look at it with nats kv get, or remove it with nats kv del", key, OwnersBucket)
 		}
+		o.revision = e.Revision()
 		out[key] = o
 	}
 	return out, nil
 }
 
+// putOwner writes a record over the revision that was read.
 func putOwner(ctx context.Context, kv jetstream.KeyValue, o owner) error {
 	value, err := json.Marshal(o)
 	if err == nil {
-		_, err = kv.Put(ctx, o.Store, value)
+		_, err = put(ctx, kv, o.Store, value, o.revision)
 	}
 	if err != nil {
 		return fmt.Errorf("record the tenants served here: %w", err)
