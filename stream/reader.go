@@ -56,6 +56,8 @@ type reader struct {
 	messages   jetstream.Stream // the same, for single messages; see leaderOf
 	name       string           // of the stream
 	consumer   string
+	sharedName string // of the consumer without a cluster, which those of all epochs begin with
+	epoch      uint64 // 0 without a cluster
 	families   []wire.Family
 	mapping    *wire.Mapping // nil in Edda's own streams
 	unfiltered bool          // the stream holds inputs of sagas only
@@ -69,6 +71,7 @@ type reader struct {
 	wake       chan<- struct{}             // the buffer has a new event
 	log        *zap.Logger
 	recreate   chan struct{}   // capacity 1: recreate the consumer
+	alone      bool            // the consumers of former owners are removed; owned by run
 	created    time.Time       // of the stream
 	from       edda.Checkpoint // the position at which reading began
 	// committed returns the positions in the store; nil where the store handles nothing of what is
@@ -152,6 +155,7 @@ func (r *reader) consume(ctx context.Context) error {
 		return fmt.Errorf("pull from %s: %w", r.name, err)
 	}
 	r.noteFailure(nil)
+	r.removeFormer(ctx)
 	checks := time.NewTicker(lostAfter)
 	defer checks.Stop()
 	for ctx.Err() == nil {

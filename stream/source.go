@@ -22,7 +22,11 @@ import (
 type SourceOptions struct {
 	wire.Codec
 	// Name distinguishes the consumers of different saga processes: the store's id.
-	Name    string
+	Name string
+	// Epoch is the epoch in which a cluster's node owns the store; 0 without a cluster. The names of
+	// the consumers carry it, so that a former owner cannot replace those of its successor. The
+	// source removes the consumers of lower epochs, and of the time before the cluster.
+	Epoch   uint64
 	Tenants wire.Tenants
 	// From is where to begin in a stream without a checkpoint. Begin replaces it for one stream.
 	From  From
@@ -186,14 +190,15 @@ func (s *Source) reader(js jetstream.JetStream, str, messages jetstream.Stream, 
 		return f == wire.FamilyUnescaped && !wire.Covers(str.CachedInfo().Config.Subjects, o.All(f)) // the server refuses a filter that the stream lacks
 	})
 	return &reader{
-		js: js, stream: str, messages: messages, name: in.stream, consumer: o.consumer(), mapping: in.mapping,
+		js: js, stream: str, messages: messages, name: in.stream, consumer: epochConsumer(o.consumer(), o.Epoch), mapping: in.mapping,
+		sharedName: o.consumer(), epoch: o.Epoch,
 		families: in.families, unfiltered: in.all(str, o.Grammar), codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), strays: o.Strays, wake: s.wake, log: o.Log,
 		recreate: make(chan struct{}, 1), fence: o.Fence, restored: s.strict, lenient: o.CatchUp != "", created: from.Created, at: from.Time, read: from.Seq, buffered: from.Seq, from: from, committed: o.Committed,
 	}
 }
 
-// consumer returns the name of the source's consumers.
+// consumer returns the name of the source's consumers without a cluster.
 func (o *SourceOptions) consumer() string {
 	if o.CatchUp == "" {
 		return wire.ConsumerName("saga", "", o.Name)
