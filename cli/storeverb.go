@@ -240,8 +240,11 @@ func either[T any](ctx context.Context, v *storeVerb, work bool, path string, do
 }
 
 // show prints the result, as JSON with -o json.
-func (v *storeVerb) show(result any, table func()) error {
-	if v.output != outputJSON {
+func (v *storeVerb) show(result any, table func()) error { return v.term.show(v.output, result, table) }
+
+// show prints a result as JSON, or calls table.
+func (t *terminal) show(as outputFlag, result any, table func()) error {
+	if as != outputJSON {
 		table()
 		return nil
 	}
@@ -249,7 +252,7 @@ func (v *storeVerb) show(result any, table func()) error {
 	if err != nil {
 		return fmt.Errorf("print json: %w", err)
 	}
-	return indented(v.term.out, text)
+	return indented(t.out, text)
 }
 
 // size formats a number of bytes.

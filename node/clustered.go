@@ -4,18 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"edda"
 	"edda/cluster"
 	"edda/internal/backoff"
+	"edda/server"
 	"edda/standby"
 )
 
 // errStays says that a stay has ended and the node begins another one.
 var errStays = errors.New("this node does not own the store any more")
+
+// clusterNode runs one stay after another.
+type clusterNode struct {
+	settings Settings
+	hooks    Hooks
+	sup      *systemd
+	metrics  *clusterMetrics
+	hash     string // of the manifests
+	first    bool   // the stay to come is the first one
+}
 
 // runNode runs a node of a cluster until ctx ends. Between two ownerships the node is a standby.
 func runNode(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
@@ -30,8 +46,13 @@ func runNode(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
 	if h.Problems(l.problems); l.problems.Failed() {
 		return errNothingStarted
 	}
+	hungUp, release := hangups() // between two parts that handle it a SIGHUP must not end the process
+	defer release()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	n := &clusterNode{first: true, settings: s, hooks: h, sup: sup, metrics: newClusterMetrics(), hash: l.hash()}
 	for {
-		err := runStay(ctx, s, h, sup)
+		err := n.runStay(ctx, hungUp, stop)
 		if ctx.Err() != nil || !errors.Is(err, errStays) {
 			return clear(err)
 		}
@@ -43,22 +64,98 @@ func runNode(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
 }
 
 // runStay joins the cluster, stands by, and runs the process that owns the store. errStays asks for another stay.
-func runStay(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
-	t, err := newStay(s, h.Log)
+func (n *clusterNode) runStay(ctx context.Context, hungUp <-chan os.Signal, stop func()) error {
+	t, err := newStay(n.settings, n.hooks.Log, n.metrics)
 	if err != nil {
 		return err
 	}
 	defer t.close()
-	if err := t.join(ctx); err != nil {
-		return fmt.Errorf("join the cluster: %w", err)
-	}
-	leave := t.beats(ctx)
-	err = t.stand(ctx, sup)
+	t.said.Manifests, t.first, n.first = n.hash, n.first, false
+	n.metrics.stay.Store(t)
+	defer n.metrics.stay.Store(nil)
+	err = n.stand(ctx, t, hungUp, stop)
 	if err == nil {
-		err = t.own(ctx, h, sup)
+		err = t.own(ctx, n.hooks, n.sup)
 	}
-	leave(ctx.Err() != nil || !errors.Is(err, errStays))
+	t.endBeats(ctx.Err() != nil || !errors.Is(err, errStays))
 	return err
+}
+
+// stand serves what a standby serves until this node owns the log.
+func (n *clusterNode) stand(ctx context.Context, t *stay, hungUp <-chan os.Signal, stop func()) error {
+	guards, err := openGuards(n.settings.Config, t.log)
+	if err != nil {
+		return &ConfigError{err}
+	}
+	s, err := n.standbyServer(t, guards)
+	if err != nil {
+		return err
+	}
+	t.listens(s.Addr())
+	t.log.Info("listening", zap.String("addr", s.Addr()), zap.String("probe_addr", s.ProbeAddr()))
+	g, ctx := errgroup.WithContext(ctx)
+	standing, end := context.WithCancel(ctx)
+	defer end()
+	g.Go(func() error { return s.Run(standing) })
+	g.Go(func() error {
+		for {
+			select {
+			case <-standing.Done():
+				return nil
+			case <-hungUp:
+			}
+			if n.hooks.Detached() {
+				t.log.Warn("the terminal is gone: stopping")
+				stop()
+				return nil
+			}
+			n.sup.reload(func() bool { return n.reload(t, guards) })
+		}
+	})
+	g.Go(func() error {
+		defer end()
+		return t.follow(standing, n.sup)
+	})
+	return g.Wait()
+}
+
+// reload reads what a standby uses again at a SIGHUP. It runs no manifests, but tells the others which it would run.
+func (n *clusterNode) reload(t *stay, g guards) bool {
+	err := g.reload()
+	if err != nil {
+		t.log.Error("SIGHUP: a file of those who may call was not taken in", zap.Error(err))
+	}
+	l, errOf := startable(n.settings, n.settings.Manifests)
+	if errOf == nil && l.problems.Failed() {
+		errOf = l.problems[0]
+	}
+	if errOf != nil {
+		t.log.Error("SIGHUP: this node could not run the manifests after a takeover", zap.Error(errOf))
+	} else {
+		n.hash = l.hash()
+		t.runs(l)
+	}
+	return errors.Join(err, errOf) == nil
+}
+
+// standbyServer is the HTTP server of a standby. It listens.
+func (n *clusterNode) standbyServer(t *stay, g guards) (*server.Server, error) {
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildGauge(n.settings.Build))
+	n.metrics.register(metrics)
+	client, err := ClientTLS(n.settings.Cluster.Cert, n.settings.Cluster.Key, n.settings.Cluster.CA)
+	if err != nil {
+		return nil, configf("cluster: %w", err)
+	}
+	s, err := server.NewStandby(server.StandbyOptions{
+		Addr: n.settings.Addr, ProbeAddr: n.settings.ProbeAddr, Build: n.settings.Build, Log: t.log, Metrics: metrics, Register: metrics,
+		Tokens: g.tokens, Certificates: g.certificates, TLSEnds: n.settings.TLS.Elsewhere,
+		Status: t.processStatus, Cluster: t, Node: t.node, Client: client,
+	})
+	if err != nil {
+		return nil, &ConfigError{n.settings.callersVariable(err)}
+	}
+	return s, n.settings.listen(s)
 }
 
 func (t *stay) close() {
@@ -69,14 +166,14 @@ func (t *stay) close() {
 	}
 }
 
-// beats beats until the returned function is called. With gone it tells the others that the node is not there any
-// more.
-func (t *stay) beats(ctx context.Context) (end func(gone bool)) {
+// startBeats beats until endBeats is called. That tells the others, with gone, that the node is not there any more.
+func (t *stay) startBeats(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	beating, stop := context.WithCancel(ctx)
+	nodes := t.nodes.Load()
 	var all sync.WaitGroup
-	all.Go(func() { _ = t.nodes.Run(beating) }) // it returns the end of beating
-	return func(gone bool) {
+	all.Go(func() { _ = nodes.Run(beating) }) // it returns the end of beating
+	t.endBeats = func(gone bool) {
 		stop()
 		all.Wait()
 		if !gone {
@@ -84,14 +181,19 @@ func (t *stay) beats(ctx context.Context) (end func(gone bool)) {
 		}
 		leaving, cancel := context.WithTimeout(ctx, releaseWithin)
 		defer cancel()
-		if err := t.nodes.Leave(leaving); err != nil {
+		if err := nodes.Leave(leaving); err != nil {
 			t.log.Warn("the other nodes find out by themselves that this one has left", zap.Error(err))
 		}
 	}
 }
 
-// stand follows the log until this node owns it. The error of a copy that cannot follow is mended by another stay.
-func (t *stay) stand(ctx context.Context, sup *systemd) error {
+// follow joins the cluster and follows its log until this node owns it. The error of a copy that cannot follow is
+// mended by another stay.
+func (t *stay) follow(ctx context.Context, sup *systemd) error {
+	if err := t.join(ctx); err != nil {
+		return fmt.Errorf("join the cluster: %w", err)
+	}
+	t.startBeats(ctx)
 	r, at, err := t.replica(ctx)
 	if err != nil {
 		return err
@@ -99,7 +201,7 @@ func (t *stay) stand(ctx context.Context, sup *systemd) error {
 	t.log.Info("following the log", zap.Uint64("record", at.LSN), zap.Uint64("epoch", at.Epoch))
 	sup.running()
 	t.owned, err = standby.Stand(ctx, r, at, standby.Options{
-		Log: t.shipped, Nodes: t.nodes, Node: t.node, Run: t.run, Founder: t.agreed.Founder, Level: t.agreed.Level,
+		Log: t.shipped, Nodes: t.nodes.Load(), Node: t.node, Run: t.run, Founder: t.agreed.Founder, Level: t.agreed.Level,
 		Tell: t.tell, Logger: t.log,
 	})
 	t.say(func(b *cluster.Beat) { b.Following = false })
@@ -114,10 +216,14 @@ func (t *stay) stand(ctx context.Context, sup *systemd) error {
 func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) error {
 	shipping, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	t.endShipping = func() { stop(errShippingEnded) }
+	t.metrics.takeovers.WithLabelValues(t.why()).Inc()
 	t.shipper.Store(standby.NewShipper(shipping, t.shipped, t.owned, t.run, t.agreed.Level))
 	t.log.Info("this node owns the store", zap.Uint64("epoch", t.owned.Epoch), zap.Uint64("record", t.owned.LSN))
 	h.Log = t.log
-	err := runProcess(ctx, t.settings, h, sup, t)
+	err := membership{t.settings.Cluster.Name, t.agreed.Created, true}.write(t.dir())
+	if err == nil {
+		err = runProcess(ctx, t.settings, h, sup, t)
+	}
 	if outlived(err) {
 		return fmt.Errorf("%w: %w", errStays, err)
 	}
@@ -140,9 +246,7 @@ func (t *stay) handOver() {
 	if heir == "" {
 		heir = t.bestCopy()
 	}
-	sealing, cancel := context.WithTimeout(context.Background(), sealWithin)
-	defer cancel()
-	defer context.AfterFunc(sealing, t.endShipping)()
+	defer time.AfterFunc(sealWithin, t.endShipping).Stop()
 	if err := t.shipper.Load().Seal(heir); err != nil {
 		t.log.Warn("the store is not handed over: the other nodes take it over when this one is silent", zap.Error(err))
 		return
@@ -153,7 +257,7 @@ func (t *stay) handOver() {
 // bestCopy is the standby with the most records; empty without any.
 func (t *stay) bestCopy() (best string) {
 	var most uint64
-	for _, m := range t.nodes.Others() {
+	for _, m := range t.others() {
 		if !m.Dead && m.Beat.Following && m.Beat.LSN >= most {
 			best, most = m.ID, m.Beat.LSN
 		}

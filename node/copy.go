@@ -61,7 +61,7 @@ func (t *stay) copyStore(ctx context.Context) error {
 
 // ownerURL is where the node answers that owns the store now.
 func (t *stay) ownerURL() (string, error) {
-	for _, m := range t.nodes.Others() {
+	for _, m := range t.others() {
 		if m.Beat.Owner && !m.Dead && m.Beat.URL != "" {
 			return m.Beat.URL, nil
 		}

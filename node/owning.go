@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"edda/cluster"
+	"edda/stream/kv"
 )
 
 // What a process that owns a cluster's store needs of its stay. The methods of a nil stay are those of a process
@@ -34,6 +35,13 @@ func (t *stay) listens(addr string) {
 	}
 }
 
+// runs tells the other nodes which manifests this one runs.
+func (t *stay) runs(l loaded) {
+	if t != nil {
+		t.say(func(b *cluster.Beat) { b.Manifests = l.hash() })
+	}
+}
+
 // keepOwning returns why this node does not own the log any more, or nil when ctx ends.
 func (t *stay) keepOwning(ctx context.Context) error {
 	s := t.shipper.Load()
@@ -43,6 +51,16 @@ func (t *stay) keepOwning(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+}
+
+// stopsBy sets how the process is asked to stop.
+func (t *stay) stopsBy(stop func()) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopProcess = stop
 }
 
 // ends bounds how long the stop of the process waits for the log.
@@ -64,5 +82,5 @@ func (t *stay) stays(cause error) bool {
 
 // outlived reports whether a process ended because another node has taken over.
 func outlived(err error) bool {
-	return errors.Is(err, cluster.ErrFenced) || errors.Is(err, cluster.ErrMoved)
+	return errors.Is(err, cluster.ErrFenced) || errors.Is(err, cluster.ErrMoved) || errors.Is(err, kv.ErrLeaseLost)
 }

@@ -294,7 +294,7 @@ func (p *process) acquire(ctx context.Context, l *pipeline) error {
 		return fmt.Errorf("name of this host: %w", err)
 	}
 	l.lease, err = kv.AcquireLease(ctx, l.js, kv.LeaseOptions{
-		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), File: p.lockedFile(), Tenants: p.settings.Tenants,
+		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Epoch: p.stay.epoch(), File: p.lockedFile(), Tenants: p.settings.Tenants,
 		MadeOf: p.db.MadeOf, AdoptEmpty: p.settings.AdoptEmpty,
 		Replicas: p.settings.replicas(), Memory: p.settings.Dev, Log: p.log.Named("lease"),
 	})
@@ -309,7 +309,7 @@ func (p *process) fenced(l *pipeline, of string, lease *kv.Lease, err error) err
 	p.metrics.MustRegister(leaseGauge(of, lease))
 	l.fences = append(slices.Clip(l.fences), lease.Fence())
 	if p.stay != nil && lease == l.lease {
-		l.fences = append(l.fences, p.stay.nodes.Fence())
+		l.fences = append(l.fences, p.stay.nodes.Load().Fence())
 	}
 	p.db.Fence(l.fences.pass)
 	return nil
@@ -349,7 +349,7 @@ func (p *process) openSource(ctx context.Context, l *pipeline) error {
 		return edda.Classify(edda.Permanent, "read the positions: %w", err)
 	}
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
-		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(), Begin: p.settings.begin(),
+		Codec: l.codec, Name: p.db.ID(), Epoch: p.stay.epoch(), Tenants: p.settings.Tenants, From: p.from(), Begin: p.settings.begin(),
 		AcceptLoss: p.settings.AcceptStreamLoss, Committed: p.db.Checkpoints, Restored: p.restored, Log: p.log.Named("source"),
 		Strays: p.strays, Fence: l.fences.pass,
 	})

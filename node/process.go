@@ -128,6 +128,9 @@ func newProcess(s Settings, l loaded, log *zap.Logger, t *stay) (*process, error
 	p.openMock(l)
 	p.strays = &stream.Strays{Log: log.Named("stream")}
 	p.resumed, p.remade, p.republished = resumedCounter(), remadeCounter(), republishedCounter()
+	if t != nil {
+		t.metrics.register(p.metrics)
+	}
 	p.metrics.MustRegister(strayCounter(p.strays), p.resumed, p.remade, p.republished)
 	var err error
 	if p.tracing, err = newTracing(context.Background(), s, log); err != nil {
@@ -161,19 +164,25 @@ func (p *process) listen() error {
 		Tokens:   p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: p.settings.Build, Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled, MaxPayload: p.settings.Streams.MaxPayload,
-		Fence: p.mayRead, Process: p, DeadLetters: p, Inbox: p, Maintenance: p, Replays: p.replaysServed(), Mocks: p.mocksServed(),
+		Fence: p.mayRead, Process: p, DeadLetters: p, Inbox: p, Maintenance: p, Replays: p.replaysServed(), Mocks: p.mocksServed(), Cluster: p.stay.served(),
 	})
 	if err != nil {
 		return &ConfigError{p.settings.callersVariable(err)}
 	}
-	if err := p.server.Listen(); err != nil {
-		flags := "--addr"
-		if p.settings.ProbeAddr != "" {
-			flags += " or --probe-addr"
-		}
-		return fmt.Errorf("%w; is another Edda running? Choose another %s%s", err, flags, p.settings.addrVariables())
+	return p.settings.listen(p.server)
+}
+
+// listen binds the addresses of a server.
+func (s Settings) listen(on *server.Server) error {
+	err := on.Listen()
+	if err == nil {
+		return nil
 	}
-	return nil
+	flags := "--addr"
+	if s.ProbeAddr != "" {
+		flags += " or --probe-addr"
+	}
+	return fmt.Errorf("%w; is another Edda running? Choose another %s%s", err, flags, s.addrVariables())
 }
 
 // callersVariable explains an error if EDDA_ADDR holds a URL: the variable names the
@@ -211,7 +220,8 @@ func (p *process) parts(l loaded) []lifecycle.Component {
 			lifecycle.Component{Name: "streams", Stage: lifecycle.Connections, Run: p.watchStreams})
 	}
 	if p.stay != nil {
-		parts = append(parts, lifecycle.Component{Name: "ownership", Stage: lifecycle.Connections, Run: p.stay.keepOwning})
+		parts = append(parts, lifecycle.Component{Name: "ownership", Stage: lifecycle.Connections, Run: p.stay.keepOwning},
+			lifecycle.Component{Name: "log", Stage: lifecycle.Connections, Run: p.stay.trim})
 	}
 	if p.guide != nil {
 		parts = append(parts, lifecycle.Component{Name: "guide", Stage: lifecycle.Connections, Run: p.guide.run})

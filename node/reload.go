@@ -76,6 +76,7 @@ func (p *process) reloadManifests(ctx context.Context, check testCheck) (manifes
 		return problems, errors.Join(err, p.giveBack(ctx, pipe, c.Tenants, l.effects))
 	}
 	p.move(pipe, c.Tenants)
+	p.stay.runs(l)
 	p.log.Info("manifests reloaded", zap.Int("sagas", len(l.programs)))
 	return problems, nil
 }

@@ -97,9 +97,13 @@ func runOnce(ctx context.Context, s Settings, h Hooks, sup *systemd, t *stay) er
 	if p.guide != nil && h.Hint != nil {
 		p.guide.show = func(hint Hint) { h.Hint(Running{p, l}, hint) }
 	}
+	t.stopsBy(p.group.Stop)
 	p.stopping = func(cause error) {
-		t.ends()
-		if startsAnew(ctx, cause) || t.stays(cause) {
+		if startsAnew(ctx, cause) {
+			sup.restarting()
+			return
+		}
+		if t.ends(); t.stays(cause) {
 			sup.restarting()
 			return
 		}

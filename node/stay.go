@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,34 +40,40 @@ func (c Config) shard() string { return c.Cluster.Name + "_0" }
 type stay struct {
 	settings Settings
 	log      *zap.Logger
+	metrics  *clusterMetrics
+	first    bool // of this process: another process may have the name of this node
 	node     string
 	run      string
 	since    time.Time
 	conn     *nats.Conn
 	js       jetstream.JetStream
-	shipped  *clusterlog.Log
-	nodes    *clusternodes.Nodes
+	stored   *clusterlog.Log
+	shipped  cluster.Log // the same, measured
+	nodes    atomic.Pointer[clusternodes.Nodes] // nil before the join
 	agreed   clusternodes.Agreed
 	// shipper is nil until this node owns the log, behind owned.
 	shipper     atomic.Pointer[standby.Shipper]
 	owned       cluster.Mark
 	endShipping func() // a transaction that is under way is then unsure
+	endBeats    func(gone bool)
 
 	mu   sync.Mutex   // guards the fields below
 	said cluster.Beat // what the next beat says
-	// owner is what the log said last about the owner.
+	// owner is what the log said last about the owner before this node.
 	owner cluster.Ownership
 	heir  string // the node that takes over when the process has stopped
 	moves bool   // the process stops because it hands over, and this node stays
+	// stopProcess asks the process to stop; nil while none runs.
+	stopProcess func()
 }
 
-func newStay(s Settings, log *zap.Logger) (*stay, error) {
+func newStay(s Settings, log *zap.Logger, m *clusterMetrics) (*stay, error) {
 	node, err := s.nodeName()
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now().UTC()
-	t := &stay{settings: s, endShipping: func() {}, node: node, run: cluster.Run(node, ulid.Make().String()), since: now}
+	t := &stay{settings: s, metrics: m, endShipping: func() {}, endBeats: func(bool) {}, node: node, run: cluster.Run(node, ulid.Make().String()), since: now}
 	t.log = log.With(zap.String("node", node))
 	t.said = cluster.Beat{Run: t.run, Version: s.Build.Version, Level: cluster.Level, Since: now}
 	return t, nil
@@ -84,6 +89,14 @@ func (t *stay) beat() cluster.Beat {
 		b.Owner, b.Following, b.Epoch, b.LSN = s.Err() == nil, false, at.Epoch, at.LSN
 	}
 	return b
+}
+
+// others are the other nodes; none before the join.
+func (t *stay) others() []cluster.Member {
+	if n := t.nodes.Load(); n != nil {
+		return n.Others()
+	}
+	return nil
 }
 
 // say changes what the next beat says.
@@ -113,16 +126,22 @@ func (t *stay) join(ctx context.Context) error {
 		if err := t.checkClock(ctx); err != nil {
 			return err
 		}
-		if t.shipped, err = clusterlog.Open(ctx, t.js, clusterlog.Options{Shard: t.settings.shard()}); err != nil {
+		stored, err := clusterlog.Open(ctx, t.js, clusterlog.Options{Shard: t.settings.shard(), Unsure: t.metrics.unsure.Inc})
+		if err != nil {
 			return err
 		}
-		t.nodes, err = clusternodes.Open(ctx, t.js, clusternodes.Options{
+		t.stored, t.shipped = stored, measured{stored, t.metrics}
+		nodes, err := clusternodes.Open(ctx, t.js, clusternodes.Options{
 			Cluster: t.settings.Cluster.Name, ID: t.node, Beat: t.beat, Confirm: t.confirm, Log: t.log.Named("nodes"),
 		})
 		if err != nil {
 			return err
 		}
-		return t.nodes.Unique(ctx)
+		t.nodes.Store(nodes)
+		if !t.first {
+			return nil
+		}
+		return nodes.Unique(ctx)
 	})
 }
 
@@ -130,7 +149,7 @@ func (t *stay) join(ctx context.Context) error {
 func (t *stay) retried(ctx context.Context, what string, do func() error) error {
 	for told := false; ; told = true {
 		err := do()
-		if err == nil || errors.Is(err, edda.Permanent) || ctx.Err() != nil {
+		if err == nil || errors.Is(err, edda.Permanent) && !noPeers(err) || ctx.Err() != nil {
 			t.say(func(b *cluster.Beat) { b.Problem = "" })
 			return err
 		}
@@ -143,6 +162,15 @@ func (t *stay) retried(ctx context.Context, what string, do func() error) error 
 		}
 	}
 }
+
+// noPeers reports whether NATS found no servers for a stream. It says so also while its servers start.
+func noPeers(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode == clusterNoPeers
+}
+
+// clusterNoPeers is JSClusterNoPeersErrF of the NATS server.
+const clusterNoPeers = 10005
 
 // checkClock refuses a clock that is far from that of NATS: this node's timers would fire early or late.
 func (t *stay) checkClock(ctx context.Context) error {
@@ -170,7 +198,7 @@ func (t *stay) confirm(ctx context.Context) error {
 	return clusternodes.ErrNotOwner
 }
 
-func (t *stay) dir() string { return filepath.Join(t.settings.Data, t.settings.storeFolder()) }
+func (t *stay) dir() string { return t.settings.storeDir() }
 
 // replica makes the folder a copy of the cluster's store, and opens it. The mark is where it reads on.
 func (t *stay) replica(ctx context.Context) (*store.Replica, cluster.Mark, error) {
@@ -201,14 +229,17 @@ var errNoCopy = errors.New("the folder has no store")
 // found makes the folder's store that of a cluster which has none yet.
 func (t *stay) found(ctx context.Context) error {
 	return t.retried(ctx, "waiting for the cluster's bucket", func() error {
-		agreed, known, err := t.nodes.Agreed(ctx)
+		agreed, known, err := t.nodes.Load().Agreed(ctx)
 		if err == nil && !known {
 			agreed, err = t.begin(ctx)
 		}
 		if err != nil {
 			return err
 		}
-		if t.agreed = agreed; agreed.Level > cluster.Level {
+		t.mu.Lock()
+		t.agreed = agreed
+		t.mu.Unlock()
+		if agreed.Level > cluster.Level {
 			return edda.Classify(edda.Permanent, "cluster %s has the level %d, and this version of Edda knows up to %d: upgrade this node",
 				t.settings.Cluster.Name, agreed.Level, cluster.Level)
 		}
@@ -218,6 +249,28 @@ func (t *stay) found(ctx context.Context) error {
 
 // begin offers the store in the folder, or a new one, to a cluster that has none. Another node may be faster.
 func (t *stay) begin(ctx context.Context) (a clusternodes.Agreed, err error) {
+	if a, err = t.offer(ctx); err != nil {
+		return a, err
+	}
+	if a, err = t.nodes.Load().Found(ctx, a); err == nil && a.Founder == t.node {
+		t.log.Info("this node has founded the cluster", zap.String("cluster", t.settings.Cluster.Name), zap.String("store", a.Store))
+	}
+	return a, err
+}
+
+// offer opens the store in the folder, or creates one, and returns what a cluster of it would agree on.
+func (t *stay) offer(ctx context.Context) (a clusternodes.Agreed, err error) {
+	m, err := membershipOf(t.dir())
+	if err != nil {
+		return a, err
+	}
+	if m != nil {
+		r, err := t.openCopy()
+		if err != nil {
+			return a, err
+		}
+		return a, errors.Join(t.lostLog("bucket", r.LSN()), r.Close())
+	}
 	o, err := t.settings.StoreOptions()
 	if err != nil {
 		return a, err
@@ -228,14 +281,20 @@ func (t *stay) begin(ctx context.Context) (a clusternodes.Agreed, err error) {
 		return a, fmt.Errorf("open the store: %w", err)
 	}
 	a = clusternodes.Agreed{Store: db.ID(), Founder: t.node, Level: cluster.Level, Created: t.since}
-	if err := db.Close(); err != nil {
-		return a, err
+	held, err := db.Checkpoints()
+	if err == nil && len(held) == 0 && !t.settings.AdoptEmpty {
+		// A new store would take tenants over without the instances that another store has of them.
+		err = kv.Unowned(ctx, t.js, db.ID(), t.settings.Tenants)
 	}
-	a, err = t.nodes.Found(ctx, a)
-	if err == nil && a.Founder == t.node {
-		t.log.Info("this node has founded the cluster", zap.String("cluster", t.settings.Cluster.Name), zap.String("store", a.Store))
+	return a, errors.Join(err, db.Close())
+}
+
+func (t *stay) openCopy() (*store.Replica, error) {
+	r, err := store.OpenReplica(t.dir(), store.Options{Log: t.log.Named("store")})
+	if err != nil {
+		return nil, fmt.Errorf("open the copy of the store: %w", err)
 	}
-	return a, err
+	return r, nil
 }
 
 // openReplica opens the copy in the folder and finds its place in the log. errNoCopy says that there is none.
@@ -243,24 +302,55 @@ func (t *stay) openReplica(ctx context.Context) (*store.Replica, cluster.Mark, e
 	if !store.Exists(t.dir()) {
 		return nil, cluster.Mark{}, errNoCopy
 	}
-	r, err := store.OpenReplica(t.dir(), store.Options{Log: t.log.Named("store")})
+	r, err := t.openCopy()
 	if err != nil {
-		return nil, cluster.Mark{}, fmt.Errorf("open the copy of the store: %w", err)
-	}
-	if r.ID() == t.agreed.Store {
-		at, err := standby.Find(ctx, t.shipped, r)
-		if err == nil {
-			return r, at, nil
-		}
-		return nil, at, errors.Join(err, r.Close())
-	}
-	unused, err := r.Unused()
-	if err := errors.Join(err, r.Close()); err != nil {
 		return nil, cluster.Mark{}, err
 	}
-	if unused { // this node offered it, and another one was faster
-		return nil, cluster.Mark{}, errors.Join(errNoCopy, store.Remove(t.dir()))
+	at, err := t.place(ctx, r)
+	if err != nil {
+		err = errors.Join(err, r.Close())
 	}
-	return nil, cluster.Mark{}, edda.Classify(edda.Permanent, "folder %s has store %s, and cluster %s keeps store %s: name another --data for a copy of that one, "+
-		"or another --cluster for this one", t.dir(), r.ID(), t.settings.Cluster.Name, t.agreed.Store)
+	if errors.Is(err, errUnused) {
+		err = errors.Join(errNoCopy, store.Remove(t.dir()))
+	}
+	return r, at, err
+}
+
+// errUnused says that the folder has a store that this node has offered, and another node was faster.
+var errUnused = errors.New("the store was never used")
+
+// place finds the place of a copy in the log.
+func (t *stay) place(ctx context.Context, r *store.Replica) (at cluster.Mark, err error) {
+	if r.ID() != t.agreed.Store {
+		if unused, err := r.Unused(); err != nil || unused {
+			return at, errors.Join(err, errUnused)
+		}
+		return at, edda.Classify(edda.Permanent, "folder %s has store %s, and cluster %s keeps store %s: name another --data for a copy of that one, "+
+			"or another --cluster for this one", t.dir(), r.ID(), t.settings.Cluster.Name, t.agreed.Store)
+	}
+	m, err := membershipOf(t.dir())
+	if err != nil {
+		return at, err
+	}
+	last, err := t.shipped.End(ctx)
+	if err != nil {
+		return at, err
+	}
+	if last.Seq == 0 && m != nil && m.Begun && m.Created.Equal(t.agreed.Created) {
+		return at, t.lostLog("log", r.LSN())
+	}
+	at, err = standby.Find(ctx, t.shipped, r)
+	switch {
+	case errors.Is(err, cluster.ErrAbsent) && r.LSN() > last.Message.LSN+1:
+		// An owner is one transaction ahead of the log at most, so the log is not what it was.
+		return at, t.lostLog("records", r.LSN())
+	case errors.Is(err, standby.ErrDiverged):
+		if refused := t.replaceable(m, r.LSN(), err); refused != nil {
+			return at, refused
+		}
+	}
+	if err == nil {
+		err = membership{t.settings.Cluster.Name, t.agreed.Created, last.Seq > 0}.write(t.dir())
+	}
+	return at, err
 }

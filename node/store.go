@@ -57,11 +57,16 @@ func (p *process) open() error {
 	if err := os.MkdirAll(p.settings.Data, 0o750); err != nil {
 		return fmt.Errorf("data folder: %w; choose another --data", err)
 	}
+	if p.stay == nil {
+		if err := ownStore(p.settings.storeDir()); err != nil {
+			return err
+		}
+	}
 	sealing, err := p.settings.sealing()
 	if err != nil {
 		return err
 	}
-	db, err := store.Open(filepath.Join(p.settings.Data, p.settings.storeFolder()), store.Options{Seal: sealing, KeepSent: p.keepSent(), MaxDeadBytes: p.settings.Dead.MaxBytes, Log: p.log.Named("store"), Observe: observeCommits(p.metrics), Ship: p.stay.ship()})
+	db, err := store.Open(p.settings.storeDir(), store.Options{Seal: sealing, KeepSent: p.keepSent(), MaxDeadBytes: p.settings.Dead.MaxBytes, Log: p.log.Named("store"), Observe: observeCommits(p.metrics), Ship: p.stay.ship()})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}

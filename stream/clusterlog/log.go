@@ -35,6 +35,8 @@ type Options struct {
 	// Replicas are the least that the stream must have; 3 when zero. 1 is for tests and development:
 	// a log of one replica is lost with its server.
 	Replicas int
+	// Unsure may be nil. It is called when it is in doubt whether a message is in the log.
+	Unsure func()
 }
 
 // Log is the log of one shard in a stream.
@@ -43,6 +45,7 @@ type Log struct {
 	stream  jetstream.Stream
 	name    string
 	subject string
+	unsure  func()
 }
 
 var _ cluster.Log = (*Log)(nil)
@@ -53,7 +56,10 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Log, error) 
 	if o.Shard == "" || strings.ContainsFunc(o.Shard, notOfName) {
 		return nil, edda.Classify(edda.Permanent, "open the log of shard %q: its name has letters, digits, - and _", o.Shard)
 	}
-	l := &Log{js: js, name: "EDDA_LOG_" + o.Shard, subject: "edda.log." + o.Shard}
+	if o.Unsure == nil {
+		o.Unsure = func() {}
+	}
+	l := &Log{js: js, unsure: o.Unsure, name: "EDDA_LOG_" + o.Shard, subject: "edda.log." + o.Shard}
 	want := jetstream.StreamConfig{
 		Name: l.name, Subjects: []string{l.subject},
 		Description: "edda: the replicated log of shard " + o.Shard,
@@ -66,6 +72,15 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Log, error) 
 	}
 	l.stream = s
 	return l, nil
+}
+
+// Remove removes the log of a shard for good.
+func Remove(ctx context.Context, js jetstream.JetStream, shard string) error {
+	err := js.DeleteStream(ctx, "EDDA_LOG_"+shard)
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("remove the log of shard %s: %w", shard, err)
+	}
+	return nil
 }
 
 func notOfName(r rune) bool {
@@ -154,6 +169,7 @@ func (l *Log) do(ctx context.Context, a cluster.Append, i cluster.Instruction) (
 	if i.Do == cluster.Send {
 		seq, err := l.send(ctx, i)
 		if err != nil {
+			l.unsure()
 			a, i = a.Unsure()
 			return a, i, err
 		}
@@ -243,4 +259,13 @@ func (l *Log) Trim(ctx context.Context, upto cluster.Mark) error {
 		return fmt.Errorf("trim %s before message %d: %w", l.name, upto.Seq, final(err))
 	}
 	return nil
+}
+
+// Bytes is the size of one replica of the log.
+func (l *Log) Bytes(ctx context.Context) (int, error) {
+	info, err := l.stream.Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("look at the size of %s: %w", l.name, final(err))
+	}
+	return int(info.State.Bytes), nil
 }

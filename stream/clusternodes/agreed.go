@@ -68,6 +68,18 @@ func (n *Nodes) Found(ctx context.Context, a Agreed) (Agreed, error) {
 	return a, err
 }
 
+// FoundAgain replaces what the nodes agree on, for a cluster whose log begins again.
+func (n *Nodes) FoundAgain(ctx context.Context, a Agreed) error {
+	text, err := json.Marshal(a)
+	if err == nil {
+		_, err = n.kv.Put(ctx, agreedKey, text)
+	}
+	if err != nil {
+		return fmt.Errorf("found the cluster %s again: %w", n.o.Cluster, err)
+	}
+	return nil
+}
+
 // Raise raises the level of what owners may write.
 func (n *Nodes) Raise(ctx context.Context, level int) error {
 	a, revision, err := n.agreed(ctx)

@@ -166,7 +166,7 @@ func TestAFrozenOwnerDoesNotOverwriteTheRecordOfItsSuccessor(t *testing.T) {
 			t.Fatal(err)
 		}
 		kv := testkit.Value[jetstream.KeyValue](t)(w.JS.KeyValue(ctx, OwnersBucket))
-		read := testkit.Value[map[string]owner](t)(former.everyOwner(ctx, kv))
+		read := testkit.Value[map[string]owner](t)(everyOwner(ctx, former.js, kv))
 		successor, err := AcquireLease(ctx, w.JS, node("h2", 7))
 		if err != nil {
 			t.Fatal(err)

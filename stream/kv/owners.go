@@ -97,7 +97,7 @@ func (l *Lease) claimOnce(ctx context.Context, tenants wire.Tenants) error {
 	if err != nil {
 		return err
 	}
-	all, err := l.everyOwner(ctx, kv)
+	all, err := everyOwner(ctx, l.js, kv)
 	if err != nil {
 		return err
 	}
@@ -182,8 +182,8 @@ func (l *Lease) touchOwner(ctx context.Context, now bool) {
 	}
 }
 
-func (l *Lease) everyOwner(ctx context.Context, kv jetstream.KeyValue) (map[string]owner, error) {
-	keys, err := keys(ctx, l.js, OwnersBucket)
+func everyOwner(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue) (map[string]owner, error) {
+	keys, err := keys(ctx, js, OwnersBucket)
 	if err != nil {
 		return nil, fmt.Errorf("list the stores of bucket %s: %w", OwnersBucket, err)
 	}

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"edda/node"
+)
+
+// clusterStore is a command on the store in the data folder of a node that has stopped.
+type clusterStore struct {
+	term   *terminal
+	output outputFlag
+	file   string
+}
+
+func (v *clusterStore) command(use, short, long, example string, do func(context.Context, node.Settings, *zap.Logger) error) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: args(cobra.NoArgs)}
+	f := c.Flags()
+	f.StringVar(&v.file, "config", "", "configuration file ("+envConfig+")")
+	f.String("cluster", "", "name of the cluster")
+	f.String("node", "", "name of this node in its cluster; the host's by default")
+	f.String("data", "", "folder of the store")
+	f.String("nats-url", "", "URL of NATS")
+	f.String("nats-context", "", "context of the nats CLI")
+	v.output.register(c)
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		config, err := v.term.loadConfig(v.file, cmd.Flags())
+		if err != nil {
+			return err
+		}
+		if config, err = config.FromEnv(v.term.getenv); err != nil {
+			return err
+		}
+		if config.Cluster.Name == "" && use != "leave" {
+			return usagef("name the cluster with --cluster")
+		}
+		log, err := v.term.logger(config.Log.Level, isTerminal(v.term.err))
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), node.Settings{Config: config, Env: v.term.getenv, Build: v.term.build()}, log)
+	}
+	return c
+}
+
+func (t *terminal) clusterInitCommand() *cobra.Command {
+	v := &clusterStore{term: t}
+	return v.command("init", "Make a store that exists the one of a new cluster", `Make the store in the data folder that of a new cluster. Without it the first
+node that starts with --cluster begins the cluster, with its store or a new one.
+Stop the process of the store first; afterwards start this node before others.`,
+		"  edda cluster init --cluster shop --data /var/lib/edda",
+		func(ctx context.Context, s node.Settings, log *zap.Logger) error {
+			b, err := node.InitCluster(ctx, s, log)
+			if err != nil {
+				return err
+			}
+			return t.show(v.output, b, func() {
+				fmt.Fprintf(t.out, "cluster %s keeps store %s: start node %s with edda run --cluster %s, then the others with empty data folders\n",
+					b.Cluster, b.Store, b.Node, b.Cluster)
+			})
+		})
+}
+
+func (t *terminal) clusterRelogCommand() *cobra.Command {
+	v := &clusterStore{term: t}
+	return v.command("relog", "Begin the log of a cluster again with the copy of this node", `Begin the replicated log again with the copy in the data folder, when JetStream
+has lost the log, its end, or the cluster's bucket. Stop all nodes first. Take
+the node whose copy ends at the highest transaction: each node says at a start
+where its copy ends. Nothing that was answered as committed is lost then. The
+other nodes follow on, or copy the store anew.`,
+		"  edda cluster relog --cluster shop --data /var/lib/edda",
+		func(ctx context.Context, s node.Settings, log *zap.Logger) error {
+			fmt.Fprintln(t.err, "looking for nodes that run")
+			b, err := node.RelogCluster(ctx, s, log)
+			if err != nil {
+				return err
+			}
+			return t.show(v.output, b, func() {
+				fmt.Fprintf(t.out, "the log of cluster %s begins again behind transaction %d: start node %s first\n", b.Cluster, b.Transaction, b.Node)
+			})
+		})
+}
+
+func (t *terminal) clusterLeaveCommand() *cobra.Command {
+	v := &clusterStore{term: t}
+	return v.command("leave", "Take a copy out of its cluster, for a process that is alone", `Make the copy in the data folder a store of its own, which edda run takes without
+--cluster. Stop all nodes of the cluster first, and take the node that owned the
+store last. The folder cannot come back to the cluster.`,
+		"  edda cluster leave --data /var/lib/edda",
+		func(_ context.Context, s node.Settings, _ *zap.Logger) error {
+			name, err := node.LeaveCluster(s.Config)
+			if err != nil {
+				return err
+			}
+			return t.show(v.output, map[string]string{"cluster": name}, func() {
+				fmt.Fprintf(t.out, "the store in %s is no copy of cluster %s any more\n", s.Data, name)
+			})
+		})
+}

@@ -1,0 +1,124 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/cluster"
+	"edda/internal/backoff"
+	"edda/stream/clusterlog"
+	"edda/stream/clusternodes"
+)
+
+// commandWithin bounds a command that begins a cluster or its log.
+const commandWithin = time.Minute
+
+// ClusterBegun is a cluster that has a store to begin with.
+type ClusterBegun struct {
+	Cluster     string `json:"cluster"`
+	Store       string `json:"store"`
+	Node        string `json:"node"` // the only one that may run first
+	Transaction uint64 `json:"transaction"`
+}
+
+// InitCluster makes the store in the data folder that of a new cluster. No process may hold it.
+func InitCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
+	err = withStay(ctx, s, log, func(t *stay) error {
+		b = ClusterBegun{Cluster: s.Cluster.Name, Node: t.node}
+		agreed, known, err := t.nodes.Load().Agreed(ctx)
+		switch m, errOf := membershipOf(t.dir()); {
+		case err != nil || errOf != nil:
+			return errors.Join(err, errOf)
+		case known:
+			return edda.Classify(edda.Permanent, "there is a cluster %s already, and it keeps store %s: name another --cluster, or run a node of that one", s.Cluster.Name, agreed.Store)
+		case m != nil:
+			return edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s: edda cluster relog begins its log again", t.dir(), m.Cluster)
+		}
+		if agreed, err = t.begin(ctx); err != nil {
+			return err
+		}
+		if agreed.Founder != t.node {
+			return edda.Classify(edda.Permanent, "node %s has founded the cluster meanwhile, with store %s", agreed.Founder, agreed.Store)
+		}
+		b.Store = agreed.Store
+		return nil
+	})
+	return b, err
+}
+
+// RelogCluster begins the log of a cluster again with the copy in the data folder, after JetStream has lost the log.
+// All nodes must have stopped.
+func RelogCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
+	err = withStay(ctx, s, log, func(t *stay) error {
+		b = ClusterBegun{Cluster: s.Cluster.Name, Node: t.node}
+		m, err := membershipOf(t.dir())
+		if err != nil {
+			return err
+		}
+		if m == nil || m.Cluster != s.Cluster.Name {
+			return edda.Classify(edda.Permanent, "folder %s has no copy of the store of cluster %s", t.dir(), s.Cluster.Name)
+		}
+		if err := t.alone(ctx); err != nil {
+			return err
+		}
+		r, err := t.openCopy()
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		last, err := t.shipped.End(ctx)
+		if err == nil && last.Seq > 0 && last.Message.LSN >= r.LSN() {
+			err = edda.Classify(edda.Permanent, "the log of cluster %s ends at transaction %d, and the copy in folder %s at %d: nothing is lost, start the nodes",
+				s.Cluster.Name, last.Message.LSN, t.dir(), r.LSN())
+		}
+		if err != nil {
+			return err
+		}
+		if err := clusterlog.Remove(ctx, t.js, s.shard()); err != nil {
+			return err
+		}
+		a := clusternodes.Agreed{Store: r.ID(), Founder: t.node, Level: cluster.Level, Created: t.since}
+		if err := t.nodes.Load().FoundAgain(ctx, a); err != nil {
+			return err
+		}
+		b.Store, b.Transaction = r.ID(), r.LSN()
+		return membership{s.Cluster.Name, a.Created, false}.write(t.dir())
+	})
+	return b, err
+}
+
+// withStay joins the cluster for a command.
+func withStay(ctx context.Context, s Settings, log *zap.Logger, do func(*stay) error) error {
+	t, err := newStay(s, log, newClusterMetrics())
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	t.first = true
+	ctx, cancel := context.WithTimeout(ctx, commandWithin)
+	defer cancel()
+	if err := t.join(ctx); err != nil {
+		return fmt.Errorf("join the cluster: %w", err)
+	}
+	return do(t)
+}
+
+// alone returns an error if another node beats.
+func (t *stay) alone(ctx context.Context) error {
+	t.startBeats(ctx)
+	defer func() { t.endBeats(true) }()
+	if err := backoff.Wait(ctx, cluster.DeadAfter+2*cluster.BeatEvery); err != nil {
+		return err
+	}
+	for _, o := range t.others() {
+		if !o.Dead {
+			return edda.Classify(edda.Permanent, "node %s runs: stop all nodes first", o.ID)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/cluster"
+	"edda/server"
+)
+
+// maxMoveLag is the most records that a node may be behind when the store is handed over to it.
+const maxMoveLag = 1000
+
+// served is what the HTTP server shows of the cluster; nil for a process that is alone.
+func (t *stay) served() server.Cluster {
+	if t == nil {
+		return nil
+	}
+	return t
+}
+
+// processStatus is the status of a standby.
+func (t *stay) processStatus(context.Context) server.ProcessStatus {
+	b := t.beat()
+	s := server.ProcessStatus{Components: map[string]server.ComponentStatus{}}
+	switch {
+	case b.Problem != "":
+		s.NotReady = b.Problem
+	case !b.Following:
+		s.NotReady = "this node has no copy of the store yet"
+	}
+	s.Components["copy"] = server.ComponentStatus{State: "up"}
+	if s.NotReady != "" {
+		s.Components["copy"] = server.ComponentStatus{State: "down", Problem: s.NotReady}
+	}
+	s.Components["jetstream"] = component(t.connected())
+	return s
+}
+
+// connected returns why NATS is not reached.
+func (t *stay) connected() error {
+	if t.nodes.Load() == nil {
+		return errors.New("not reached yet")
+	}
+	if status := t.conn.Status(); status != nats.CONNECTED {
+		return fmt.Errorf("the connection is %s", status)
+	}
+	return nil
+}
+
+// Status returns what this node knows of the cluster.
+func (t *stay) Status(context.Context) server.ClusterStatus {
+	b, others := t.beat(), t.others()
+	t.mu.Lock()
+	store, level := t.agreed.Store, t.agreed.Level
+	t.mu.Unlock()
+	s := server.ClusterStatus{
+		Name: t.settings.Cluster.Name, StoreID: store, Node: t.node, Epoch: b.Epoch, Level: level, LSN: b.LSN,
+	}
+	all := append(others, cluster.Member{Node: cluster.Node{ID: t.node}, Beat: b})
+	for _, m := range all {
+		if m.Beat.Owner && !m.Dead {
+			s.LSN, s.Epoch = max(s.LSN, m.Beat.LSN), max(s.Epoch, m.Beat.Epoch)
+		}
+	}
+	for _, m := range all {
+		n := server.ClusterNode{
+			Node: m.ID, URL: m.Beat.URL, Role: server.NodeJoining, State: server.NodeAlive, Version: m.Beat.Version, Level: m.Beat.Level,
+			Epoch: m.Beat.Epoch, LSN: m.Beat.LSN, Lag: s.LSN - min(s.LSN, m.Beat.LSN), Since: m.Beat.Since,
+			BeatAge: m.Silence.Milliseconds(), Manifests: m.Beat.Manifests, Problem: m.Beat.Problem,
+		}
+		switch {
+		case m.Dead:
+			n.State = server.NodeDead
+		case m.Beat.Owner && m.Beat.Epoch == s.Epoch:
+			s.Owner = m.ID
+		}
+		switch {
+		case m.Beat.Owner && (m.Dead || m.ID == s.Owner):
+			n.Role = server.NodeOwner
+		case m.Beat.Following, m.Beat.Owner:
+			n.Role = server.NodeStandby
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	slices.SortFunc(s.Nodes, func(a, b server.ClusterNode) int { return strings.Compare(a.Node, b.Node) })
+	s.Problem = problemOf(s)
+	return s
+}
+
+// problemOf is what an operator should know first.
+func problemOf(s server.ClusterStatus) string {
+	if s.Owner == "" {
+		return "no node owns the store now"
+	}
+	copies, hash := 0, ""
+	for _, n := range s.Nodes {
+		if n.State == server.NodeAlive && n.Role == server.NodeStandby {
+			copies++
+		}
+		if n.Node == s.Owner {
+			hash = n.Manifests
+		}
+	}
+	if copies == 0 {
+		return "no other node has a copy of the store: the loss of this machine loses it"
+	}
+	for _, n := range s.Nodes {
+		if n.State == server.NodeAlive && n.Manifests != hash {
+			return fmt.Sprintf("node %s has other manifests than the owner %s", n.Node, s.Owner)
+		}
+	}
+	return ""
+}
+
+// Owner returns where the owner answers.
+func (t *stay) Owner() (string, bool) {
+	url, err := t.ownerURL()
+	return url, err == nil
+}
+
+// Move stops the process of this node, which owns the store, and has another node take over.
+func (t *stay) Move(_ context.Context, to string, who server.Operator) (server.ClusterMove, error) {
+	s := t.shipper.Load()
+	if s == nil || s.Err() != nil {
+		return server.ClusterMove{}, edda.Classify(edda.Temporary, "node %s does not own the store", t.node)
+	}
+	if to == "" {
+		to = t.bestCopy()
+		if to == "" {
+			return server.ClusterMove{}, edda.Classify(edda.Temporary, "no other node has a copy of the store that could take over")
+		}
+	}
+	if err := t.mayTake(to); err != nil {
+		return server.ClusterMove{}, err
+	}
+	t.mu.Lock()
+	stop, moving := t.stopProcess, t.moves
+	if stop != nil && !moving {
+		t.moves, t.heir = true, to
+	}
+	heir := t.heir
+	t.mu.Unlock()
+	switch {
+	case stop == nil:
+		return server.ClusterMove{}, edda.Classify(edda.Temporary, "node %s has just taken the store over", t.node)
+	case moving:
+		return server.ClusterMove{}, edda.Classify(edda.Temporary, "node %s hands the store over to %s already", t.node, heir)
+	}
+	t.log.Info("the store moves", zap.String("to", to), zap.String("by", who.By), zap.String("why", who.Why))
+	stop()
+	return server.ClusterMove{From: t.node, To: to, Epoch: s.Mark().Epoch}, nil
+}
+
+// mayTake returns why a node cannot take over now.
+func (t *stay) mayTake(node string) error {
+	if node == t.node {
+		return edda.Classify(edda.Permanent, "node %s owns the store already", node)
+	}
+	others := t.others()
+	i := slices.IndexFunc(others, func(m cluster.Member) bool { return m.ID == node })
+	if i < 0 {
+		return fmt.Errorf("%s: %w", node, server.ErrNoSuchNode)
+	}
+	m := others[i]
+	behind := t.beat().LSN - min(t.beat().LSN, m.Beat.LSN)
+	switch {
+	case m.Dead:
+		return edda.Classify(edda.Permanent, "node %s is dead", node)
+	case !m.Beat.Following:
+		return edda.Classify(edda.Permanent, "node %s has no copy of the store yet: %s", node, m.Beat.Problem)
+	case m.Beat.Level < t.agreed.Level:
+		return edda.Classify(edda.Permanent, "node %s knows the level %d, and the cluster has %d: upgrade it first", node, m.Beat.Level, t.agreed.Level)
+	case behind > maxMoveLag:
+		return edda.Classify(edda.Permanent, "node %s is %d records behind, and %d are allowed: wait until it has them", node, behind, maxMoveLag)
+	}
+	return nil
+}
+
+// finalizeWithin bounds the write of a level.
+const finalizeWithin = 5 * time.Second
+
+// Finalize raises the level of the cluster to the highest that all its nodes know.
+func (t *stay) Finalize(ctx context.Context, who server.Operator) (int, error) {
+	level := cluster.Level
+	for _, m := range t.others() {
+		if m.Beat.Level == 0 { // it has not been heard
+			return 0, edda.Classify(edda.Permanent, "node %s has not said which level it knows", m.ID)
+		}
+		level = min(level, m.Beat.Level)
+	}
+	ctx, cancel := context.WithTimeout(ctx, finalizeWithin)
+	defer cancel()
+	if err := t.nodes.Load().Raise(ctx, level); err != nil {
+		return 0, edda.Classify(edda.Temporary, "%w", err)
+	}
+	t.log.Info("the level of the cluster is raised", zap.Int("level", level), zap.String("by", who.By), zap.String("why", who.Why))
+	return level, nil
+}
+
+// why says for the metrics why this node took the store over.
+func (t *stay) why() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.owner.Run == "":
+		return "founded"
+	case t.owner.Sealed:
+		return "handed over"
+	case cluster.NodeOf(t.owner.Run) == t.node:
+		return "restarted"
+	}
+	return "death"
+}

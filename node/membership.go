@@ -1,0 +1,113 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"edda"
+	"edda/store"
+)
+
+// membershipFile lies beside a store that is a copy of a cluster's. It tells such a copy from a store of its own, which
+// must not be replaced by another one.
+const membershipFile = "edda.cluster"
+
+// membership says of which cluster a store is a copy.
+type membership struct {
+	Cluster string    `json:"cluster"`
+	Created time.Time `json:"created"` // when the cluster began its log: a log that is begun again has another time
+	Begun   bool      `json:"begun"`   // the log has had a record
+}
+
+// membershipOf returns the membership of the store in a folder; nil for a store of its own.
+func membershipOf(dir string) (*membership, error) {
+	text, err := os.ReadFile(filepath.Join(dir, membershipFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var m membership
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err != nil {
+		return nil, edda.Classify(edda.Permanent, "%s, which says of which cluster this store is a copy, cannot be read: %w", filepath.Join(dir, membershipFile), err)
+	}
+	return &m, nil
+}
+
+// write replaces the membership of the store in a folder.
+func (m membership) write(dir string) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, membershipFile)
+	err = os.WriteFile(path+".new", text, 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err == nil {
+		err = store.SyncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("note of which cluster this store is a copy: %w", err)
+	}
+	return nil
+}
+
+// ownStore refuses a copy of a cluster's store to a process that is alone: what it writes would be lost when the
+// folder comes back to its cluster.
+func ownStore(dir string) error {
+	m, err := membershipOf(dir)
+	if err != nil || m == nil {
+		return err
+	}
+	return edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s: run it with --cluster %s, or take it out of the cluster "+
+		"for good with edda cluster leave, when all its nodes have stopped", dir, m.Cluster, m.Cluster)
+}
+
+// LeaveCluster makes the copy in the folder a store of its own.
+func LeaveCluster(s Config) (cluster string, err error) {
+	dir := s.storeDir()
+	m, err := membershipOf(dir)
+	if err != nil {
+		return "", err
+	}
+	if m == nil {
+		return "", edda.Classify(edda.Permanent, "folder %s has no copy of a cluster's store", dir)
+	}
+	r, err := store.OpenReplica(dir, store.Options{}) // no process may hold it
+	if err != nil {
+		return "", err
+	}
+	err = errors.Join(r.Close(), os.Remove(filepath.Join(dir, membershipFile)))
+	return m.Cluster, errors.Join(err, store.SyncDir(dir))
+}
+
+// storeDir is the folder of the store.
+func (c Config) storeDir() string { return filepath.Join(c.Data, c.storeFolder()) }
+
+// replaceable judges a store that is no part of the log, because of why. It returns nil if a copy may take its place.
+func (t *stay) replaceable(m *membership, transaction uint64, why error) error {
+	if m != nil && m.Created.Equal(t.agreed.Created) {
+		return nil
+	}
+	what := "was no copy of it before"
+	if m != nil {
+		what = "has more than the copy with which the log was begun again"
+	}
+	return edda.Classify(edda.Permanent, "the store in folder %s ends at transaction %d and %s, so no copy may take its place: move it away, "+
+		"or begin the log with it (edda cluster relog, when all nodes have stopped): %w", t.dir(), transaction, what, why)
+}
+
+// lostLog is the error of a copy whose cluster has lost its log.
+func (t *stay) lostLog(what string, transaction uint64) error {
+	return edda.Classify(edda.Permanent, "cluster %s has lost its %s, and the copy in folder %s ends at transaction %d: stop all nodes, find the copy with the "+
+		"highest transaction, and begin the log again with it: edda cluster relog --cluster %s --data %s",
+		t.settings.Cluster.Name, what, t.dir(), transaction, t.settings.Cluster.Name, t.settings.Data)
+}
