@@ -84,7 +84,7 @@ func (t *stay) Status(context.Context) server.ClusterStatus {
 			s.Owner = m.ID
 		}
 		switch {
-		case m.Beat.Owner && (m.Dead || m.ID == s.Owner):
+		case m.ID == s.Owner:
 			n.Role = server.NodeOwner
 		case m.Beat.Following, m.Beat.Owner:
 			n.Role = server.NodeStandby
