@@ -28,6 +28,8 @@ const (
 type StreamOptions struct {
 	wire.Grammar
 	Replicas int // 1 when zero
+	// MinReplicas is the least number of replicas that each stream must have; 0 means any.
+	MinReplicas int
 	// Age bounds how long messages are kept, by stream. The defaults are for ever for aggregate
 	// events and seven days for the others. An existing stream must keep messages at least as long.
 	Age        map[string]time.Duration
@@ -79,7 +81,7 @@ func (o StreamOptions) spec(p plan) kv.Spec {
 		useful = []string{o.All(wire.FamilyUnescaped)}
 		needed.Subjects = slices.DeleteFunc(slices.Clone(want.Subjects), func(s string) bool { return s == useful[0] })
 	}
-	return kv.Spec{StreamConfig: want, SyncAlways: o.SyncAlways, NewSubjects: added, UsefulSubjects: useful, Unfit: func(found jetstream.StreamConfig) error {
+	return kv.Spec{StreamConfig: want, SyncAlways: o.SyncAlways, MinReplicas: o.MinReplicas, NewSubjects: added, UsefulSubjects: useful, Unfit: func(found jetstream.StreamConfig) error {
 		if problems := compare(needed, found); len(problems) > 0 {
 			return edda.Classify(edda.Permanent, "stream %s cannot be used: %s", want.Name, strings.Join(problems, "; "))
 		}

@@ -58,6 +58,25 @@ func TestUnfitStreamsAreRefused(t *testing.T) {
 	}
 }
 
+// TestStreamsBelowTheLeastReplicasAreRefused: the error has the command for each of them. A new
+// stream is created with as many.
+func TestStreamsBelowTheLeastReplicasAreRefused(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		says := []string{"has 1 of the 3 replicas"}
+		for _, p := range plans() {
+			says = append(says, "stream "+p.name+" has", "nats stream edit "+p.name+" --replicas=3")
+		}
+		_, err := EnsureStreams(ctx, w.JS, StreamOptions{Replicas: 3, MinReplicas: 3})
+		testkit.WantError(t, err, edda.Permanent, says...)
+		if _, err := EnsureStreams(ctx, w.JS, StreamOptions{MinReplicas: 1}); err != nil {
+			t.Errorf("one replica is enough, and it says %v", err)
+		}
+		w.Must(w.JS.DeleteStream(ctx, wire.WorkflowEvents))
+		_, err = EnsureStreams(ctx, w.JS, StreamOptions{MinReplicas: 3}) // the only server cannot
+		testkit.WantError(t, err, edda.Permanent, "create stream "+wire.WorkflowEvents+" (3 replicas")
+	})
+}
+
 func TestWiderStreamsAreAdoptedUnchanged(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		w.Recreate(ctx, wire.AggregateEvents, func(c *jetstream.StreamConfig) {

@@ -66,7 +66,7 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Log, error) 
 		Storage:     jetstream.FileStorage, Replicas: cmp.Or(o.Replicas, 3), DenyDelete: true,
 	}
 	unfit := func(found jetstream.StreamConfig) error { return unfit(want, found) }
-	_, s, err := kv.Ensure(ctx, js, kv.Spec{StreamConfig: want, Unfit: unfit})
+	_, s, err := kv.Ensure(ctx, js, kv.Spec{StreamConfig: want, MinReplicas: want.Replicas, Unfit: unfit})
 	if err != nil {
 		return nil, fmt.Errorf("open the log of shard %s: %w", o.Shard, err)
 	}
@@ -89,10 +89,6 @@ func notOfName(r rune) bool {
 
 // unfit returns an error unless a stream that exists keeps the log as safely as the wanted one.
 func unfit(want, found jetstream.StreamConfig) error {
-	if found.Replicas < want.Replicas {
-		return edda.Classify(edda.Permanent, "stream %s has %d of the %d replicas that its log needs: "+
-			"nats stream edit %s --replicas=%d adds them", found.Name, found.Replicas, want.Replicas, found.Name, want.Replicas)
-	}
 	for _, wrong := range []struct {
 		is   bool
 		what string

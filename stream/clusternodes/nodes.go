@@ -96,10 +96,8 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Nodes, error
 		return nil, fmt.Errorf("open bucket %s: %w", name, err)
 	}
 	config := &s.CachedInfo().Config
-	if config.Replicas < replicas {
-		return nil, edda.Classify(edda.Permanent,
-			"bucket %s has %d of the %d replicas that a cluster needs: nats stream edit KV_%s --replicas=%d adds them",
-			name, config.Replicas, replicas, name, replicas)
+	if err := kv.EnoughReplicas(*config, replicas); err != nil {
+		return nil, err
 	}
 	config.AllowDirect = false // only the client's view: a direct get asks any replica
 	n := &Nodes{

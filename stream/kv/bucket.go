@@ -23,6 +23,22 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyVa
 	return kv, nil
 }
 
+// needReplicas returns an edda.Permanent error if an existing bucket has fewer replicas than the
+// least number; 0 means any.
+func needReplicas(ctx context.Context, js jetstream.JetStream, bucket string, least int) error {
+	if least == 0 {
+		return nil
+	}
+	s, err := js.Stream(ctx, "KV_"+bucket)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at bucket %s: %w", bucket, err)
+	}
+	return EnoughReplicas(s.CachedInfo().Config, least)
+}
+
 // put writes a value if the key has the revision over; 0 means no value. If the key has another
 // revision, the error satisfies Overtaken.
 func put(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, over uint64) (revision uint64, err error) {

@@ -36,6 +36,8 @@ type Spec struct {
 	// UsefulSubjects are like NewSubjects, but the stream does its work without them. Ensure adds
 	// them if the server and the rights of the connection allow it.
 	UsefulSubjects []string
+	// MinReplicas is the least number of replicas that the stream must have; 0 means any.
+	MinReplicas int
 	// Unfit returns an error if the existing stream cannot be used.
 	Unfit func(found jetstream.StreamConfig) error
 	// Prepare, if set, changes the settings before the stream is created.
@@ -55,14 +57,29 @@ func Ensure(ctx context.Context, js jetstream.JetStream, want Spec) (Durability,
 	if s, err = addSubjects(ctx, js, s, want); err != nil {
 		return Durability{}, nil, err
 	}
-	if err := want.Unfit(s.CachedInfo().Config); err != nil {
+	found := s.CachedInfo().Config
+	if err := errors.Join(EnoughReplicas(found, want.MinReplicas), want.Unfit(found)); err != nil {
 		return Durability{}, nil, err
 	}
 	if more, _, err := addTo(ctx, js, s, want.UsefulSubjects); err == nil {
 		s = more
 	}
-	found := s.CachedInfo().Config
+	found = s.CachedInfo().Config
 	return durability(found, want.SyncAlways, notes(want.StreamConfig, found)), s, nil
+}
+
+// EnoughReplicas returns an edda.Permanent error that says what to do if a stream has fewer
+// replicas than the least number. A bucket is a stream, too.
+func EnoughReplicas(found jetstream.StreamConfig, least int) error {
+	if found.Replicas >= least {
+		return nil
+	}
+	what := "stream " + found.Name
+	if bucket, ok := strings.CutPrefix(found.Name, "KV_"); ok {
+		what = "bucket " + bucket
+	}
+	return edda.Classify(edda.Permanent, "%s has %d of the %d replicas that a cluster needs: nats stream edit %s --replicas=%d adds them",
+		what, found.Replicas, least, found.Name, least)
 }
 
 // addSubjects adds the new subjects that a stream lacks. If the server refuses, Unfit says what to
@@ -93,6 +110,7 @@ func addTo(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, subj
 }
 
 func create(ctx context.Context, js jetstream.JetStream, want Spec) (Durability, jetstream.Stream, error) {
+	want.Replicas = max(want.Replicas, want.MinReplicas)
 	if want.Prepare != nil {
 		if err := want.Prepare(&want.StreamConfig); err != nil {
 			return Durability{}, nil, err

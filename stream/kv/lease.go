@@ -64,6 +64,9 @@ type LeaseOptions struct {
 	Worker *WorkerLease
 	// Replicas of a new bucket; 1 when zero.
 	Replicas int
+	// MinReplicas is the least number of replicas that the buckets of leases and owners must have; 0
+	// means any.
+	MinReplicas int
 	// Memory keeps the bucket in memory, for a server that ends with this process.
 	Memory bool
 	Log    *zap.Logger
@@ -152,7 +155,8 @@ func (l lock) Unlock() { <-l }
 // Lease prevents a second saga process for the same tenants, and a second effect worker for the
 // same commands unless both share their ledger. A process on the same machine takes over its
 // store's lease at once if the former holder has ended, and a cluster's node if the holder has a
-// lower epoch. Any other process is refused until the lease expires. Call Release after Run has returned. Move may be called any time before.
+// lower epoch. Any other process is refused until the lease expires. Call Release after Run has
+// returned. Move may be called any time before.
 type Lease struct {
 	js         jetstream.JetStream
 	bucket     jetstream.KeyValueConfig
@@ -185,7 +189,13 @@ func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (
 	if l.log == nil {
 		l.log = zap.NewNop()
 	}
-	var err error
+	err := needReplicas(ctx, js, LeaseBucket, o.MinReplicas)
+	if err == nil && o.Worker == nil {
+		err = needReplicas(ctx, js, OwnersBucket, o.MinReplicas)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if l.kv, err = OpenBucket(ctx, js, l.bucket); err != nil {
 		return nil, err
 	}
@@ -206,7 +216,7 @@ func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (
 func (o LeaseOptions) bucket() jetstream.KeyValueConfig {
 	cfg := jetstream.KeyValueConfig{
 		Bucket: LeaseBucket, Description: "edda: which process serves which tenants",
-		TTL: leaseTTL, Storage: jetstream.FileStorage, Replicas: max(o.Replicas, 1),
+		TTL: leaseTTL, Storage: jetstream.FileStorage, Replicas: max(o.Replicas, o.MinReplicas, 1),
 	}
 	if o.Memory {
 		cfg.Storage = jetstream.MemoryStorage

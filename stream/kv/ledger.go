@@ -52,6 +52,8 @@ type LedgerOptions struct {
 		Claim(tenant, commandID string) (edda.Claim, bool, error)
 	}
 	Replicas int // of the bucket where it is made; 1 when zero
+	// MinReplicas is the least number of replicas that the bucket must have; 0 means any.
+	MinReplicas int
 	// SyncAlways says that the server is known to sync every write to disk.
 	SyncAlways bool
 	// Memory keeps the bucket in memory, for a server that ends with its workers.

@@ -72,7 +72,7 @@ func (o LedgerOptions) bucket() jetstream.StreamConfig {
 // spec is the wanted bucket, and what an existing one must satisfy.
 func (o LedgerOptions) spec(ctx context.Context, js jetstream.JetStream) Spec {
 	want := o.bucket()
-	return Spec{StreamConfig: want, SyncAlways: o.SyncAlways, Unfit: func(found jetstream.StreamConfig) error {
+	return Spec{StreamConfig: want, SyncAlways: o.SyncAlways, MinReplicas: o.MinReplicas, Unfit: func(found jetstream.StreamConfig) error {
 		if problems := o.compare(want, found); len(problems) > 0 {
 			return edda.Classify(edda.Permanent, "bucket %s cannot be the effect ledger: %s", LedgerBucket, strings.Join(problems, "; "))
 		}
