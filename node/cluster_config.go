@@ -39,6 +39,14 @@ func (c Config) replicas() int {
 	return cmp.Or(c.Streams.Replicas, 1)
 }
 
+// minReplicas are those that streams and buckets which exist must have; 0 for a process that is alone.
+func (c Config) minReplicas() int {
+	if c.clustered() {
+		return leastReplicas
+	}
+	return 0
+}
+
 func (c Config) validateCluster() error {
 	switch {
 	case !c.clustered():

@@ -85,7 +85,7 @@ func (p *process) openLedger(ctx context.Context, l *pipeline) (effects.Ledger, 
 	s := p.settings
 	shared, err := kv.OpenLedger(ctx, l.js, kv.LedgerOptions{
 		Home: home, Run: p.run, Former: p.db, Lease: s.Effects.Lease, Retention: s.Effects.Retention,
-		Replicas: s.replicas(), SyncAlways: s.Dev && s.SyncStreams,
+		Replicas: s.replicas(), MinReplicas: s.minReplicas(), SyncAlways: s.Dev && s.SyncStreams,
 	})
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (p *process) acquireWorker(ctx context.Context, l *pipeline) error {
 	l.workerLease, err = kv.AcquireLease(ctx, l.js, kv.LeaseOptions{
 		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Epoch: p.stay.epoch(), File: p.lockedFile(), Tenants: p.settings.Tenants,
 		Worker:   &kv.WorkerLease{Effects: effectNames(p.effects), Shared: p.settings.ledger() == ledgerShared},
-		Replicas: p.settings.replicas(), Memory: p.settings.Dev, Log: p.log.Named("lease"),
+		Replicas: p.settings.replicas(), MinReplicas: p.settings.minReplicas(), Memory: p.settings.Dev, Log: p.log.Named("lease"),
 	})
 	return p.fenced(l, "effects", l.workerLease, err)
 }

@@ -148,7 +148,7 @@ func (p *process) build(ctx context.Context, l *pipeline) error {
 		}
 	}
 	if l.durable, err = stream.EnsureStreams(ctx, l.js, stream.StreamOptions{
-		Grammar: codec.Grammar, Replicas: s.replicas(), Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.Dev && s.SyncStreams,
+		Grammar: codec.Grammar, Replicas: s.replicas(), MinReplicas: s.minReplicas(), Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.Dev && s.SyncStreams,
 	}); err != nil {
 		return err
 	}
@@ -296,7 +296,7 @@ func (p *process) acquire(ctx context.Context, l *pipeline) error {
 	l.lease, err = kv.AcquireLease(ctx, l.js, kv.LeaseOptions{
 		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Epoch: p.stay.epoch(), File: p.lockedFile(), Tenants: p.settings.Tenants,
 		MadeOf: p.db.MadeOf, AdoptEmpty: p.settings.AdoptEmpty,
-		Replicas: p.settings.replicas(), Memory: p.settings.Dev, Log: p.log.Named("lease"),
+		Replicas: p.settings.replicas(), MinReplicas: p.settings.minReplicas(), Memory: p.settings.Dev, Log: p.log.Named("lease"),
 	})
 	return p.fenced(l, "saga", l.lease, err)
 }
