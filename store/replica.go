@@ -66,6 +66,18 @@ func (r *Replica) Unused() (bool, error) {
 	return len(held) == 0, err
 }
 
+// Rewind cuts the last transaction off the WAL, and the replica is at an earlier point then; see
+// [wal.DB.Rewind]. A process that was fenced or killed left that transaction there, and no log has it.
+// [wal.ErrNoRewind] says that the replica cannot go back to that point.
+func (r *Replica) Rewind(to wal.Point) error {
+	r.applying.Lock()
+	defer r.applying.Unlock()
+	if err := r.db.broken; err != nil {
+		return err
+	}
+	return r.db.sound(func() error { return r.db.file.Rewind(to) })
+}
+
 // LSN is the number of the last applied transaction.
 func (r *Replica) LSN() uint64 { return r.Point().Transaction }
 

@@ -15,12 +15,14 @@ import (
 var walBucket = []byte("log")
 
 // Its rows: the number of the last flushed transaction, a u64; that number and the sum of its [Point];
-// the id of the WAL beside the file, if it has one; and the ids of flushed WALs that may still be there.
+// the number of the last transaction of the memtable whose flush has begun, a u64; the id of the WAL
+// beside the file, if it has one; and the ids of flushed WALs that may still be there.
 var (
-	rowFlushed = []byte("folded")
-	rowSum     = []byte("sum")
-	rowID      = []byte("id")
-	rowDone    = []byte("done")
+	rowFlushed  = []byte("folded")
+	rowSum      = []byte("sum")
+	rowFlushing = []byte("folding")
+	rowID       = []byte("id")
+	rowDone     = []byte("done")
 )
 
 // isWALBucket reports whether a top-level bucket is the WAL's.

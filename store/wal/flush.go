@@ -256,8 +256,11 @@ func (db *DB) dropImmutable(immutable *memtable) {
 }
 
 // chunk puts the next rows into their buckets, without those that the active memtable supersedes.
-// After the last row it notes that the memtable is flushed.
+// Before the first row it notes that the flush has begun, after the last that the memtable is flushed.
 func (db *DB) chunk(raw *bolt.Tx, f *flushing, s *version) error {
+	if err := beginFlush(raw, s.immutable.last); err != nil {
+		return err
+	}
 	room, durable := db.options.chunkLimit, db.durable.Load()
 	for len(f.layers) > 0 {
 		l := f.layers[0]
@@ -293,6 +296,15 @@ func (db *DB) chunk(raw *bolt.Tx, f *flushing, s *version) error {
 	// gofail: var foldDropping struct{}
 	db.pass("foldDropping")
 	return flushed(raw, s.immutable.point())
+}
+
+// beginFlush notes the last transaction whose rows may be in the buckets from now on, for [DB.Rewind].
+func beginFlush(raw *bolt.Tx, last uint64) error {
+	head := raw.Bucket(walBucket)
+	if begun, err := number(head, rowFlushing); err != nil || begun == last {
+		return err
+	}
+	return head.Put(rowFlushing, binary.BigEndian.AppendUint64(nil, last))
 }
 
 // flushed notes the last transaction that is in the buckets.

@@ -27,25 +27,32 @@ func (db *DB) load() error {
 		if err := db.syncFiles(head); err != nil {
 			return err
 		}
-		t := newMemtable()
-		var err error
-		if t.last, t.sum, err = flushedPoint(head); err != nil {
+		active, _, err := db.loadMemtable(raw)
+		if err != nil {
 			return err
 		}
-		tx := newTx(db, raw, &version{active: t})
-		if _, err := db.replay(raw, func(seq uint64, entry, rows []byte) error {
-			err := tx.replay(seq, rows)
-			t := tx.memtable()
-			t.walBytes, t.allocated = t.walBytes+len(entry), t.arena.size
-			t.advance(seq, entry)
-			return err
-		}); err != nil {
-			return err
-		}
-		db.durable.Store(tx.active.last) // the files were synced
-		db.version.Store(&version{active: tx.active})
+		db.durable.Store(active.last) // the files were synced
+		db.version.Store(&version{active: active})
 		return nil
 	})
+}
+
+// loadMemtable returns a memtable with the rows of the WAL, and the point before the last transaction in it.
+func (db *DB) loadMemtable(raw *bolt.Tx) (active *memtable, before Point, err error) {
+	t := newMemtable()
+	if t.last, t.sum, err = flushedPoint(raw.Bucket(walBucket)); err != nil {
+		return nil, before, err
+	}
+	tx := newTx(db, raw, &version{active: t})
+	_, err = db.replay(raw, func(seq uint64, entry, rows []byte) error {
+		err := tx.replay(seq, rows)
+		t := tx.memtable()
+		t.walBytes, t.allocated = t.walBytes+len(entry), t.arena.size
+		before = t.point()
+		t.advance(seq, entry)
+		return err
+	})
+	return tx.active, before, err
 }
 
 // names records the top-level buckets. They never change.
