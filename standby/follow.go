@@ -18,14 +18,32 @@ import (
 // reading that much of the log again.
 const syncEvery = time.Second
 
-// ErrDiverged says that a replica has rows that the log does not have. Such a replica is never mended:
-// another copy takes its place.
+// ErrDiverged says that a replica has rows that the log does not have, and cannot give them up: another copy
+// takes its place.
 var ErrDiverged = errors.New("the replica has other rows than the log: copy the store of another node")
 
-// Find returns the mark from which the replica reads on. ErrDiverged says that the replica has a
-// transaction that the log has not, or another one: its node wrote it as an owner that was about to be
-// replaced. cluster.ErrTrimmed says that the log has begun behind the replica.
+// Find returns the mark from which the replica reads on. It must be called before anything is applied.
+//
+// An owner that was killed or replaced may have left one transaction that the log has not. Find cuts it off
+// the replica if the log agrees with the replica on the transaction before. If the log gets the
+// transaction later, the replica reads it from there.
+//
+// ErrDiverged says that the replica has more than that one transaction, or has it in its buckets.
+// cluster.ErrTrimmed says that the log has begun behind the replica.
 func Find(ctx context.Context, log cluster.Log, r *store.Replica) (cluster.Mark, error) {
+	at, err := find(ctx, log, r)
+	if !errors.Is(err, ErrDiverged) {
+		return at, err
+	}
+	if rewound, failed := rewind(ctx, log, r); failed != nil {
+		return at, fmt.Errorf("give up transaction %d: %w", r.LSN(), failed)
+	} else if !rewound {
+		return at, err
+	}
+	return find(ctx, log, r)
+}
+
+func find(ctx context.Context, log cluster.Log, r *store.Replica) (cluster.Mark, error) {
 	point := r.Point()
 	at, err := log.Find(ctx, point.Transaction)
 	switch {
@@ -37,6 +55,28 @@ func Find(ctx context.Context, log cluster.Log, r *store.Replica) (cluster.Mark,
 		at.State = point.Sum
 	}
 	return at, compare(r, at)
+}
+
+// rewind cuts the last transaction off the replica if the log agrees on the one before.
+func rewind(ctx context.Context, log cluster.Log, r *store.Replica) (bool, error) {
+	last := r.LSN()
+	if last == 0 {
+		return false, nil
+	}
+	before, err := log.Find(ctx, last-1)
+	switch {
+	case errors.Is(err, cluster.ErrAbsent), errors.Is(err, cluster.ErrTrimmed):
+		return false, nil
+	case err != nil:
+		return false, err
+	case before.Seq == 0: // an empty log does not say what the replica had
+		return false, nil
+	}
+	err = r.Rewind(wal.Point{Transaction: before.LSN, Sum: before.State})
+	if errors.Is(err, wal.ErrNoRewind) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Follow applies the records behind a mark to the replica until ctx ends or the log has one that the
