@@ -185,6 +185,8 @@ func (x *compactor) catchUp() error {
 	return errBusy
 }
 
+var errAhead = edda.Classify(edda.Temporary, "nobody knows whether the last commit is on disk: restart, then compact")
+
 var errBusy = edda.Classify(edda.Temporary, "more is committed than the copy can take: compact at a quieter time")
 
 // drain applies the entries until none remain, and returns their bytes.
@@ -223,6 +225,9 @@ func (x *compactor) apply(done []logged) error {
 // replace runs between two commits.
 func (x *compactor) replace() error {
 	began := time.Now()
+	if x.db.file.Ahead() { // the copy lacks a transaction that the old WAL may have
+		return errAhead
+	}
 	rest, left, err := x.delta.take(maxLast)
 	switch {
 	case err != nil:
