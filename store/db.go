@@ -42,7 +42,8 @@ type Options struct {
 	KeepSent func() time.Time
 
 	// Ship is called with each transaction before it is written to the WAL, so that standbys apply it;
-	// see [Replica]. Nil ships nothing. With a Seal, [Open] writes a transaction itself.
+	// see [Replica]. Nil ships nothing. [Open] itself writes a transaction if the newest key of Seal is
+	// another one than before.
 	Ship wal.Ship
 
 	// ReadOnly opens an existing store and changes nothing; see [OpenToCheck].

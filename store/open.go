@@ -328,7 +328,8 @@ func stampOf(tx *wal.Tx) format.Stamp {
 }
 
 // unlock refuses a keyset that is not this store's. With a keyset, a store that was not encrypted is
-// from now on; its older values stay readable.
+// from now on; its older values stay readable. It writes only if the newest key is another one, because a
+// store that no process ships from would have a transaction that its log lacks.
 func (d *DB) unlock() error {
 	var locked []byte
 	if err := d.file.View(func(tx *wal.Tx) error {
@@ -343,14 +344,24 @@ func (d *DB) unlock() error {
 	if err := d.seal.Unlock(locked, d.options.called); err != nil {
 		return err
 	}
-	return d.lock(d.seal.Place(format.Meta, format.MetaSealed))
+	if d.options.ReadOnly {
+		return nil
+	}
+	return d.lock(locked)
 }
 
+// keyPrefix is the length of what Tink's ciphertexts begin with: a byte, and the id of the key as u32. The
+// ids of a keyset differ. Without such a prefix two ciphertexts begin with different nonces.
+const keyPrefix = 5
+
 // lock writes the row with the newest key, so that from now on a keyset without that key is refused.
-func (d *DB) lock(place []byte) error {
-	locked, err := d.seal.AEAD.Encrypt(nil, place)
+func (d *DB) lock(before []byte) error {
+	locked, err := d.seal.AEAD.Encrypt(nil, d.seal.Place(format.Meta, format.MetaSealed))
 	if err != nil {
 		return fmt.Errorf("use the keyset: %w", err)
+	}
+	if len(before) == len(locked) && len(locked) > keyPrefix && string(before[:keyPrefix]) == string(locked[:keyPrefix]) {
+		return nil
 	}
 	if err := d.file.Update(func(tx *wal.Tx) error { return tx.Bucket([]byte(format.Meta)).Put(format.MetaSealed, locked) }); err != nil {
 		return explain(d.path, err)

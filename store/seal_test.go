@@ -228,6 +228,62 @@ func TestAValueIsBoundToItsPlace(t *testing.T) {
 	}
 }
 
+// TestAKeysetWritesOnce: for a new key, and never where the store is only opened. What it writes is shipped.
+func TestAKeysetWritesOnce(t *testing.T) {
+	path, secret := keysetFile(t)
+	log, dir := &shipped{}, t.TempDir()
+	db := open(t, dir, Options{Ship: log.ship})
+	db.begun(t, key("1"), 1)
+	replica := openReplica(t, bootstrap(t, must(db.Snapshot())), Options{})
+	defer replica.Close()
+	at := func(want uint64, o Options) {
+		t.Helper()
+		db.stop()
+		db = open(t, dir, o)
+		same(t, "transactions", db.Point().Transaction, want)
+		if err := log.feed(replica, len(log.entries)); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, db.DB, replica)
+	}
+	first := db.Point().Transaction
+	at(first+1, Options{Ship: log.ship, Seal: secret})
+	at(first+1, Options{Ship: log.ship, Seal: secret})
+	db.begun(t, key("2"), 1)
+	at(first+2, Options{Seal: secret}) // as an offline command does
+	if err := keyset.Rotate(path); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		at(first+3, Options{Ship: log.ship, Seal: keysetOf(t, path)})
+	}
+	db.stop()
+	if _, err := Open(dir, Options{Seal: secret, initialMap: 1 << 20}); err == nil || !strings.Contains(err.Error(), "encryption.keyset") {
+		t.Errorf("a keyset without the newest key: %v", err)
+	}
+}
+
+// TestAReadOnlyStoreWithANewKeyWritesNothing, because it cannot.
+func TestAReadOnlyStoreWithANewKeyWritesNothing(t *testing.T) {
+	path, secret := keysetFile(t)
+	dir := t.TempDir()
+	db := open(t, dir, Options{Seal: secret})
+	db.begun(t, key("1"), 1)
+	db.stop()
+	if err := keyset.Rotate(path); err != nil {
+		t.Fatal(err)
+	}
+	before := listed(t, dir)
+	read := must(openFile(filepath.Join(dir, FileName), Options{Seal: keysetOf(t, path), ReadOnly: true}))
+	if _, err := read.Outbox(ulid.ULID{}, 1); err != nil {
+		t.Error(err)
+	}
+	if err := read.Close(); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "files", listed(t, dir), before)
+}
+
 // BenchmarkSealed shows what encryption costs a group of commits.
 func BenchmarkSealed(b *testing.B) {
 	_, key := keysetFile(b)
