@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -79,7 +80,7 @@ func bootstrap(t testing.TB, s *Snapshot) (dir string) {
 		t.Fatal(err)
 	}
 	dir = t.TempDir()
-	must(RestoreReplica(context.Background(), save(t, out.Bytes()), dir, false))
+	must(RestoreReplica(context.Background(), save(t, out.Bytes()), dir, s.ID, false))
 	return dir
 }
 
@@ -237,10 +238,10 @@ func TestAReplicaReplacesAStore(t *testing.T) {
 	db.commit(t, formatChanges()[0])
 	file, dir := save(t, backup(t, db)), t.TempDir()
 	must(Restore(context.Background(), file, dir, false, nil, nil))
-	if _, err := RestoreReplica(context.Background(), file, dir, false); !errors.Is(err, edda.Permanent) {
+	if _, err := RestoreReplica(context.Background(), file, dir, db.ID(), false); !errors.Is(err, edda.Permanent) {
 		t.Errorf("it is replaced unasked: %v", err)
 	}
-	r := must(RestoreReplica(context.Background(), file, dir, true))
+	r := must(RestoreReplica(context.Background(), file, dir, db.ID(), true))
 	if r.Aside == "" || r.ID != db.ID() || r.Commit != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -272,7 +273,7 @@ func TestAReplicaNeedsASoundBackup(t *testing.T) {
 		"no store at all": {nil, "is not a store"},
 	} {
 		dir := filepath.Join(t.TempDir(), "replica")
-		if _, err := RestoreReplica(context.Background(), save(t, test.data), dir, false); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := RestoreReplica(context.Background(), save(t, test.data), dir, db.ID(), false); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", what, err, test.want)
 		}
 		if _, err := OpenReplica(dir, Options{}); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "restore a backup of the store there") {
@@ -290,6 +291,57 @@ func TestAReplicaNeedsASoundBackup(t *testing.T) {
 	if _, err := OpenReplica(empty, Options{}); err == nil || !strings.Contains(err.Error(), "was never a store") {
 		t.Errorf("a file without a store: %v", err)
 	}
+}
+
+// TestAReplicaOfAnotherStoreIsRefused: also of one tenant's, and a store that is there stays.
+func TestAReplicaOfAnotherStoreIsRefused(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	for _, c := range formatChanges() {
+		db.commit(t, c)
+	}
+	whole := save(t, backup(t, db))
+	s := must(db.SnapshotOf(context.Background(), "acme", nil))
+	var out strings.Builder
+	if err := s.WriteTo(context.Background(), &out); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	tenant := save(t, []byte(out.String()))
+	other := ulid.Make().String()
+	for what, test := range map[string]struct{ file, id, want string }{
+		"another store":       {whole, other, other},
+		"no store":            {whole, "", "is a backup of the store"},
+		"one tenant":          {tenant, db.ID(), "tenant acme"},
+		"one tenant, its own": {tenant, s.ID, "tenant acme"},
+	} {
+		dir := filepath.Join(t.TempDir(), "replica")
+		if _, err := RestoreReplica(context.Background(), test.file, dir, test.id, false); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: something is left: %v", what, err)
+		}
+		must(RestoreReplica(context.Background(), whole, dir, db.ID(), false))
+		before := listed(t, dir)
+		if _, err := RestoreReplica(context.Background(), test.file, dir, test.id, true); err == nil {
+			t.Errorf("%s: it replaces a store", what)
+		}
+		same(t, what, listed(t, dir), before)
+		r := openReplica(t, dir, Options{})
+		equal(t, db.DB, r)
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func listed(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	for _, f := range must(os.ReadDir(dir)) {
+		names = append(names, f.Name())
+	}
+	slices.Sort(names)
+	return names
 }
 
 // TestAReplicaRefusesOtherTransactions: it stays where it was.

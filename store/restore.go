@@ -49,13 +49,14 @@ func Restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 
 // RestoreReplica puts a backup into a folder for [OpenReplica]: the replica goes on with the
 // transaction after the last one in the backup. It is not [DB.Restored], because it gets what happened
-// since from the store. The backup needs its checksum, and its rows are not decoded.
-func RestoreReplica(ctx context.Context, backup, dir string, replace bool) (Restored, error) {
+// since from the store. The backup needs its checksum, and its rows are not decoded. id is the id of the
+// store; a backup of another one is refused, and nothing is put in place.
+func RestoreReplica(ctx context.Context, backup, dir, id string, replace bool) (Restored, error) {
 	r, err := restoreInto(ctx, backup, dir, replace, func(r *Restored, path string) error {
 		if r.Sum == "" {
 			return fmt.Errorf("%s cannot become a replica: %w", backup, ErrNoChecksum)
 		}
-		return r.examineReplica(backup, path)
+		return r.examineReplica(backup, path, id)
 	})
 	if err == nil {
 		err = unmarkRestored(dir) // of a store that was there
@@ -180,10 +181,19 @@ func (r *Restored) examine(ctx context.Context, backup, path string, secret AEAD
 
 // examineReplica opens the copy as a replica and checks its pages. The rows are as they were in the store,
 // as the checksum shows.
-func (r *Restored) examineReplica(backup, path string) error {
+func (r *Restored) examineReplica(backup, path, id string) error {
 	d, err := openFile(path, Options{standby: true, called: backup})
 	if err != nil {
 		return err
+	}
+	switch {
+	case d.Tenant() != "":
+		err = edda.Classify(edda.Permanent, "%s is a backup of the tenant %s alone, and cannot become a replica: take one of the whole store", backup, d.Tenant())
+	case d.ID() != id:
+		err = edda.Classify(edda.Permanent, "%s is a backup of the store %s, and the replica is of %s: take one of that store", backup, d.ID(), id)
+	}
+	if err != nil {
+		return errors.Join(err, d.Close())
 	}
 	found, _ := d.checkFile(true)
 	if len(found) > 0 { // a damaged file is not written
