@@ -50,7 +50,7 @@ func (t *stay) copyStore(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("copy the store of %s: %w", owner, err)
 		}
-		r, err := store.RestoreReplica(ctx, backup, t.dir(), true)
+		r, err := store.RestoreReplica(ctx, backup, t.dir(), t.agreed.Store, true)
 		if err != nil {
 			return fmt.Errorf("copy the store of %s: %w", owner, err)
 		}
