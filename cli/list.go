@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"net/url"
 	"strconv"
 
@@ -37,6 +38,12 @@ func (l listing[T]) print(t *terminal, o outputFlag, raw []byte, items []T) erro
 		}
 		return nil
 	}
+	l.table(t.out, items)
+	return nil
+}
+
+// table writes the items as a table.
+func (l listing[T]) table(w io.Writer, items []T) {
 	var heading []string
 	for _, c := range l.columns {
 		heading = append(heading, c.name)
@@ -49,8 +56,7 @@ func (l listing[T]) print(t *terminal, o outputFlag, raw []byte, items []T) erro
 		}
 		lines = append(lines, line)
 	}
-	rows(t.out, heading, lines)
-	return nil
+	rows(w, heading, lines)
 }
 
 // paging holds the flags of a command that lists one page at a time.

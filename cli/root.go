@@ -45,7 +45,7 @@ Begin with:  edda init, then edda dev --mock`,
 	root.AddGroup(&cobra.Group{ID: "write", Title: "Write sagas:"}, &cobra.Group{ID: "run", Title: "Run them:"}, &cobra.Group{ID: "operate", Title: "Operate them:"})
 	add(root, "write", t.initCommand(), t.fmtCommand(), t.lintCommand(), t.testCommand(), t.evalCommand(), t.graphCommand(), t.schemaCommand())
 	add(root, "run", t.devCommand(), t.demoCommand(), t.mockCommand(), t.runCommand(), t.configCommand())
-	add(root, "operate", t.sendCommand(), t.lsCommand(), t.instanceCommand(), t.deadLetterCommand(), t.auditCommand(), t.sourceCommand(), t.heroCommand(), t.healthCommand(), t.drainCommand(), t.reloadCommand(), t.completeReplay(t.replayCommand()),
+	add(root, "operate", t.sendCommand(), t.lsCommand(), t.instanceCommand(), t.deadLetterCommand(), t.auditCommand(), t.sourceCommand(), t.heroCommand(), t.clusterCommand(), t.healthCommand(), t.drainCommand(), t.reloadCommand(), t.completeReplay(t.replayCommand()),
 		t.tokenCommand(), t.keyCommand(), t.gcCommand(), t.backupCommand(), t.restoreCommand(), t.doctorCommand(), t.compactCommand())
 	root.AddCommand(t.versionCommand())
 	return root

@@ -32,6 +32,9 @@ var otherDoors = []string{"health", "hero call", "hero flow cancel", "hero flow 
 var asAnother = map[string][]string{
 	"audit list":         {},
 	"backup":             {"FILE"},
+	"cluster finalize":   {"--why", "x", "--yes"},
+	"cluster move":       {},
+	"cluster status":     {},
 	"compact":            {"--why", "x"},
 	"deadletter drop":    {"LETTER", "--why", "x"},
 	"deadletter list":    {},
