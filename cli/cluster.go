@@ -27,15 +27,18 @@ const (
 func (t *terminal) clusterCommand() *cobra.Command {
 	c := &client{term: t}
 	noun := &cobra.Command{
-		Use: "cluster", Short: "Show the nodes of a cluster, and hand its store over", Args: noun, RunE: help,
-		Long: `Show the nodes of a cluster, and hand its store over. One node owns the store; each
-of the others has a copy, forwards calls to the owner, and takes over if it is dead.
-Any node can be asked.`,
+		Use: "cluster", Short: "Begin a cluster, show its nodes, and hand its store over", Args: noun, RunE: help,
+		Long: `Begin a cluster, show its nodes, and hand its store over. One node owns the store;
+each of the others has a copy, forwards calls to the owner, and takes over if it is
+dead. Any node can be asked.`,
 		Example: "  edda cluster status\n  edda cluster move --to n2 --why \"n1 gets a new disk\"",
 	}
-	c.register(noun)
-	onlyWords(noun, "ca", "cert", "token-file")
-	noun.AddCommand(c.clusterStatus(), c.clusterMove(), c.clusterFinalize())
+	for _, call := range []*cobra.Command{c.clusterStatus(), c.clusterMove(), c.clusterFinalize()} {
+		c.register(call)
+		onlyWords(call, "ca", "cert", "token-file")
+		noun.AddCommand(call)
+	}
+	noun.AddCommand(t.clusterInitCommand(), t.clusterRelogCommand(), t.clusterLeaveCommand())
 	return noun
 }
 
