@@ -5,15 +5,18 @@ package store
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"edda"
+	"edda/store/wal"
 )
 
 // victim names the folder of the child that is killed.
@@ -142,5 +145,119 @@ func compactForever(t *testing.T, dir string) {
 		if revision%10 == 0 {
 			db.sweep(t, KindInstances, before(noon.Add(time.Hour)))
 		}
+	}
+}
+
+// unshipped names the folder of the owner that is killed, and of the commit during which it is.
+const unshipped = "EDDA_STORE_UNSHIPPED"
+
+// TestAKilledOwnerIsRewound: a child process is killed when the WAL has a commit and the log has not
+// answered, several times on the same file. The file loses that commit alone.
+func TestAKilledOwnerIsRewound(t *testing.T) {
+	if victim := os.Getenv(unshipped); victim != "" {
+		dir, during, _ := strings.Cut(victim, "|")
+		commitUnshipped(t, dir, must(strconv.Atoi(during)))
+		return
+	}
+	dir := t.TempDir()
+	for round, during := range []int{1, 2, 40, 90} {
+		told := killChildAfter(t, "TestAKilledOwnerIsRewound", fmt.Sprintf("%s=%s|%d", unshipped, dir, during), 1)
+		before := wal.Point{Transaction: told >> 32, Sum: uint32(told)}
+		r := openReplica(t, dir, Options{})
+		same(t, "the last transaction", r.LSN(), before.Transaction+1)
+		if err := r.Rewind(before); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		same(t, "point", r.Point(), before)
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		db := open(t, dir, Options{})
+		db.check(t)
+		checkIndex(t, db.DB)
+		revision := uint64(0)
+		if in := db.cell(t, key("a")).Instance; in != nil {
+			revision = in.Revision
+		}
+		same(t, "revision", revision, before.Transaction)
+		db.stop()
+	}
+}
+
+// commitUnshipped commits, and tells of the point before a commit once its record is synced.
+func commitUnshipped(t *testing.T, dir string, during int) {
+	var db *opened
+	commits := 0
+	db = open(t, dir, Options{flushAt: 8 << 10, Ship: func(uint64, []byte) func() error {
+		commits++
+		return func() error {
+			if commits == during {
+				at := db.Point()
+				fmt.Println(at.Transaction<<32 | uint64(at.Sum))
+				for range time.Tick(time.Minute) { // until it is killed
+				}
+			}
+			return nil
+		}
+	}})
+	revision := uint64(0)
+	if in := db.cell(t, key("a")).Instance; in != nil {
+		revision = in.Revision
+	}
+	for {
+		revision++
+		if err := db.Commit(context.Background(), Change{Transitions: []edda.Transition{working("a", revision, fmt.Sprint("a", revision))}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// restorer names the backup, the folder and the store of the child that is killed while it restores.
+const restorer = "EDDA_STORE_RESTORER"
+
+// TestAKilledRestoreLeavesNoReplica: a child process is killed while it restores replicas. Each folder has no
+// replica, or a whole one.
+func TestAKilledRestoreLeavesNoReplica(t *testing.T) {
+	if of := os.Getenv(restorer); of != "" {
+		part := strings.Split(of, "|")
+		for n := 0; ; n++ {
+			fmt.Println(n)
+			must(RestoreReplica(context.Background(), part[0], filepath.Join(part[1], fmt.Sprint(n)), part[2], false))
+		}
+	}
+	db := open(t, t.TempDir(), Options{noSync: true})
+	bulky(t, db, 512)
+	at, want, err := db.Hash(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, whole := save(t, backup(t, db)), 0
+	for _, after := range []int{1, 2, 3, 4} {
+		dir := t.TempDir()
+		killChildAfter(t, "TestAKilledRestoreLeavesNoReplica", strings.Join([]string{restorer + "=" + file, dir, db.ID()}, "|"), after)
+		for n := range after {
+			to := filepath.Join(dir, fmt.Sprint(n))
+			r, err := OpenReplica(to, Options{initialMap: 1 << 20})
+			if err == nil {
+				whole++
+				is, sum, err := r.Hash(context.Background())
+				if err = errors.Join(err, r.Close()); err != nil || is != at || sum != want {
+					t.Errorf("half a replica: at %+v, want %+v, %v", is, at, err)
+				}
+				continue
+			}
+			if !errors.Is(err, edda.Permanent) {
+				t.Error(err)
+			}
+			must(RestoreReplica(context.Background(), file, to, db.ID(), false)) // what is left is in nobody's way
+			r = openReplica(t, to, Options{})
+			same(t, "point", r.Point(), at)
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if whole == 0 {
+		t.Error("no replica is whole")
 	}
 }

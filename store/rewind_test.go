@@ -86,6 +86,36 @@ func TestAnUnshippedCommitIsRewound(t *testing.T) {
 	}
 }
 
+// TestAnUnshippedCommitIsRewoundAfterADoctor: the command on a stopped store, which writes nothing.
+func TestAnUnshippedCommitIsRewoundAfterADoctor(t *testing.T) {
+	_, secret := keysetFile(t)
+	for what, seal := range map[string]AEAD{"plain": nil, "encrypted": secret} {
+		log, dir := &shipped{}, t.TempDir()
+		db := open(t, dir, Options{Ship: log.ship, Seal: seal})
+		db.begun(t, key("1"), 1)
+		before := notShipped(t, db, log)
+		db.stop()
+		d, _, err := OpenToCheck(dir, Options{Seal: seal, initialMap: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, _ := d.Doctor(context.Background(), nil)
+		if len(h.Findings) > 0 {
+			t.Errorf("%s: %v", what, h.Findings)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r := openReplica(t, dir, Options{})
+		if err := r.Rewind(before); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestACompactionDoesNotEndAnUnsureStore: the file in its place would lack a transaction that the log may have,
 // and the old WAL would be kept as if that had been committed.
 func TestACompactionDoesNotEndAnUnsureStore(t *testing.T) {
