@@ -13,6 +13,7 @@ import (
 	"edda/node"
 	"edda/server"
 	"edda/store"
+	"edda/store/wal"
 )
 
 // held runs a verb on a data folder, without being told an address.
@@ -136,6 +137,43 @@ func TestAFindingIsExitCodeOne(t *testing.T) {
 	}
 	if code, out := held(t, "doctor", "--data", data); code != 1 || !strings.Contains(out, "wrong: instance acme/order/O1: no due row at") {
 		t.Errorf("%d %s", code, out)
+	}
+}
+
+// TestACopyOfAClusterIsNotWrittenAlone: its node would have to copy the whole store anew. It is checked, and a
+// restored store is no copy any more.
+func TestACopyOfAClusterIsNotWrittenAlone(t *testing.T) {
+	data := t.TempDir()
+	dir, file := filepath.Join(data, "store"), filepath.Join(t.TempDir(), "backup")
+	restore := func() {
+		if code, out := held(t, "restore", "../store/testdata/format-v4.db", "--data", data, "--force"); code != 0 {
+			t.Fatal(out)
+		}
+	}
+	at := func() wal.Point {
+		r, err := store.OpenReplica(dir, store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		return r.Point()
+	}
+	restore()
+	before := at()
+	for _, args := range [][]string{{"gc"}, {"compact"}, {"backup", file}} {
+		if code, out := held(t, append(args, "--data", data)...); code != 1 || !strings.Contains(out, "is one of the copies that a cluster keeps") {
+			t.Errorf("%s: %d %s", args, code, out)
+		}
+	}
+	if code, out := held(t, "doctor", "--data", data); code != 0 {
+		t.Errorf("doctor: %d %s", code, out)
+	}
+	if is := at(); is != before {
+		t.Errorf("it is at %+v, and was at %+v", is, before)
+	}
+	restore()
+	if code, out := held(t, "compact", "--data", data); code != 0 {
+		t.Errorf("a restored store: %d %s", code, out)
 	}
 }
 

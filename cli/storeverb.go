@@ -103,6 +103,11 @@ func (v *storeVerb) open(ctx context.Context, work bool) (*openedStore, error) {
 	if err != nil {
 		return nil, err
 	}
+	if work {
+		if err := store.Replicated(dir); err != nil {
+			return nil, errors.Join(err, db.Close()) // nothing was written
+		}
+	}
 	return v.hold(db, c, work)
 }
 

@@ -38,13 +38,17 @@ const restoring = FileName + ".restoring"
 // it fails. An existing store is an error, unless replace moves it aside. secret decrypts an
 // encrypted backup; it is nil for others. Afterwards the store is [DB.Restored].
 func Restore(ctx context.Context, backup, dir string, replace bool, secret AEAD, tell func(rows int)) (Restored, error) {
-	return restoreInto(ctx, backup, dir, replace, func(r *Restored, path string) error {
+	r, err := restoreInto(ctx, backup, dir, replace, func(r *Restored, path string) error {
 		if err := r.examine(ctx, backup, path, secret, tell); err != nil {
 			return err
 		}
 		// gofail: var restoreExamined struct{}
 		return markRestored(dir)
 	})
+	if err == nil {
+		err = unmarkReplicated(dir) // the store that was there
+	}
+	return r, err
 }
 
 // RestoreReplica puts a backup into a folder for [OpenReplica]: the replica goes on with the
@@ -289,9 +293,17 @@ const restoredName = FileName + ".restored"
 // markRestored creates the file before the restored store gets its name. A file too many only makes
 // a start wait.
 func markRestored(dir string) error {
-	f, err := os.OpenFile(filepath.Join(dir, restoredName), os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := markFile(dir, restoredName); err != nil {
 		return fmt.Errorf("mark the store as restored: %w", err)
+	}
+	return nil
+}
+
+// markFile creates an empty file.
+func markFile(dir, name string) error {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
 	}
 	return errors.Join(f.Sync(), f.Close(), SyncDir(dir))
 }

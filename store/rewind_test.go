@@ -116,6 +116,32 @@ func TestAnUnshippedCommitIsRewoundAfterADoctor(t *testing.T) {
 	}
 }
 
+// TestAStoreThatShipsIsReplicated, as a replica is, until another is restored in its place.
+func TestAStoreThatShipsIsReplicated(t *testing.T) {
+	log, dir := &shipped{}, t.TempDir()
+	db := open(t, dir, Options{})
+	db.commit(t, Change{})
+	replica := bootstrap(t, must(db.Snapshot()))
+	file := save(t, backup(t, db))
+	db.stop()
+	if err := Replicated(dir); err != nil {
+		t.Errorf("a store that ships nothing: %v", err)
+	}
+	open(t, dir, Options{Ship: log.ship}).stop()
+	if err := openReplica(t, replica, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for what, dir := range map[string]string{"a store": dir, "a replica": replica} {
+		if err := Replicated(dir); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "--addr") {
+			t.Errorf("%s: %v", what, err)
+		}
+		must(Restore(context.Background(), file, dir, true, nil, nil))
+		if err := Replicated(dir); err != nil {
+			t.Errorf("restored over %s: %v", what, err)
+		}
+	}
+}
+
 // TestACompactionDoesNotEndAnUnsureStore: the file in its place would lack a transaction that the log may have,
 // and the old WAL would be kept as if that had been committed.
 func TestACompactionDoesNotEndAnUnsureStore(t *testing.T) {
