@@ -313,6 +313,12 @@ func TestAStandbyNeedsItsParts(t *testing.T) {
 // streams runs a standby and an owner in a bubble, both with all their times, without a network.
 func streams(t *testing.T, owner http.HandlerFunc, test func(t *testing.T, c *fakeCluster, p *pipes, stop func())) {
 	t.Helper()
+	secured(t, owner, nil, test)
+}
+
+// secured is streams with a standby that speaks TLS, unless the configuration is nil.
+func secured(t *testing.T, owner http.HandlerFunc, secure *tls.Config, test func(t *testing.T, c *fakeCluster, p *pipes, stop func())) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &fakeCluster{url: "http://127.0.0.1:1"}
 		behind := newPipes()
@@ -323,6 +329,9 @@ func streams(t *testing.T, owner http.HandlerFunc, test func(t *testing.T, c *fa
 		s.forward.transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return behind.dial(), nil }
 		p := newPipes()
 		s.main.Use(p)
+		if secure != nil {
+			s.main.Secure(secure)
+		}
 		stop := testkit.Run(t, s.Run)
 		test(t, c, p, stop)
 	})
@@ -339,8 +348,17 @@ func asked(t *testing.T, p *pipes, method, path string) (net.Conn, *http.Respons
 
 // TestAStreamedAnswerOutlivesTheTimesOfAStandby, and each line comes as soon as the owner writes it.
 func TestAStreamedAnswerOutlivesTheTimesOfAStandby(t *testing.T) {
-	const lines, pause = 20, ownerSilence - time.Second
-	streams(t, func(w http.ResponseWriter, r *http.Request) {
+	const lines, pause, late = 20, ownerSilence - time.Second, writeTimeout + time.Second
+	owner := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/sized" {
+			w.Header().Set("Content-Length", fmt.Sprint(10*len("line 0\n")+10*len("line 10\n")))
+		}
+		if r.URL.Path == "/late" {
+			time.Sleep(late)
+		}
+		if got := r.Header.Values("Accept-Encoding"); len(got) > 0 {
+			t.Errorf("the standby asks for %q by itself", got)
+		}
 		for i := range lines {
 			if i > 0 {
 				select {
@@ -352,11 +370,9 @@ func TestAStreamedAnswerOutlivesTheTimesOfAStandby(t *testing.T) {
 			fmt.Fprintf(w, "line %d\n", i)
 			w.(http.Flusher).Flush()
 		}
-	}, func(t *testing.T, _ *fakeCluster, p *pipes, _ func()) {
-		began := time.Now()
-		c, resp, err := asked(t, p, "POST", "/admin/backup")
-		testkit.Must(t, err)
-		defer c.Close()
+	}
+	read := func(t *testing.T, began time.Time, resp *http.Response) {
+		t.Helper()
 		r := bufio.NewReader(resp.Body)
 		for i := range lines {
 			line, err := r.ReadString('\n')
@@ -367,13 +383,39 @@ func TestAStreamedAnswerOutlivesTheTimesOfAStandby(t *testing.T) {
 		if _, err := r.ReadByte(); err != io.EOF {
 			t.Errorf("after the last line: %v", err)
 		}
+	}
+	for _, path := range []string{"/admin/backup", "/sized"} {
+		streams(t, owner, func(t *testing.T, _ *fakeCluster, p *pipes, _ func()) {
+			began := time.Now()
+			c, resp, err := asked(t, p, "POST", path)
+			testkit.Must(t, err)
+			defer c.Close()
+			read(t, began, resp)
+		})
+	}
+	// HTTP/2 has a timer for the deadline of each answer, which ends an answer that only pauses.
+	pair := testcerts.New(t).Issue(t, "edda")
+	secure := &tls.Config{Certificates: []tls.Certificate{testkit.Value[tls.Certificate](t)(tls.LoadX509KeyPair(pair.Cert, pair.Key))}, NextProtos: []string{"h2"}}
+	secured(t, owner, secure, func(t *testing.T, _ *fakeCluster, p *pipes, _ func()) {
+		client := &http.Transport{ForceAttemptHTTP2: true, DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c := tls.Client(p.dial(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+			return c, c.HandshakeContext(ctx)
+		}, DisableCompression: true}
+		defer client.CloseIdleConnections()
+		began := time.Now()
+		resp, err := client.RoundTrip(testkit.Value[*http.Request](t)(http.NewRequestWithContext(t.Context(), "POST", "https://127.0.0.1/late", nil)))
+		testkit.Must(t, err)
+		defer resp.Body.Close()
+		if resp.ProtoMajor != 2 {
+			t.Errorf("it speaks %s", resp.Proto)
+		}
+		read(t, began.Add(late), resp)
 	})
 }
 
 func TestAnOwnerThatFallsSilentIsNotWaitedForEver(t *testing.T) {
-	begin := false
 	streams(t, func(w http.ResponseWriter, r *http.Request) {
-		if begin {
+		if r.URL.Path == "/begins" {
 			_, _ = io.WriteString(w, "begun")
 			w.(http.Flusher).Flush()
 		}
@@ -387,9 +429,8 @@ func TestAnOwnerThatFallsSilentIsNotWaitedForEver(t *testing.T) {
 			}
 			_ = c.Close()
 		}
-		begin = true
 		began := time.Now()
-		c, resp, err := asked(t, p, "GET", "/v1/instances")
+		c, resp, err := asked(t, p, "GET", "/begins")
 		testkit.Must(t, err)
 		defer c.Close()
 		text, err := io.ReadAll(resp.Body)
@@ -402,6 +443,9 @@ func TestAnOwnerThatFallsSilentIsNotWaitedForEver(t *testing.T) {
 func TestAClientThatReadsNothingOfAForwardedAnswerIsCut(t *testing.T) {
 	var ended chan time.Time // a channel of the bubble
 	streams(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "begun")
+		w.(http.Flusher).Flush()
+		time.Sleep(time.Second) // so that the proxy's own first flush is over: it would wait for a mutex, which stops the clock
 		for r.Context().Err() == nil {
 			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
 				break
@@ -413,8 +457,10 @@ func TestAClientThatReadsNothingOfAForwardedAnswerIsCut(t *testing.T) {
 		c, resp, err := asked(t, p, "POST", "/admin/backup")
 		testkit.Must(t, err)
 		defer c.Close()
+		_, err = io.ReadFull(resp.Body, make([]byte, len("begun")))
+		testkit.Must(t, err)
 		began := time.Now()
-		if took := (<-ended).Sub(began); resp.StatusCode != 200 || took > stallWait+time.Second {
+		if took := (<-ended).Sub(began); resp.StatusCode != 200 || took > stallWait+2*time.Second {
 			t.Errorf("%d, written to for %s", resp.StatusCode, took)
 		}
 	})
