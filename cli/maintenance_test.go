@@ -159,6 +159,9 @@ func TestACopyOfAClusterIsNotWrittenAlone(t *testing.T) {
 		return r.Point()
 	}
 	restore()
+	if err := store.MarkReplicated(dir, []byte(`{"cluster":"shop"}`)); err != nil {
+		t.Fatal(err)
+	}
 	before := at()
 	for _, args := range [][]string{{"gc"}, {"compact"}, {"backup", file}} {
 		if code, out := held(t, append(args, "--data", data)...); code != 1 || !strings.Contains(out, "is one of the copies that a cluster keeps") {

@@ -3,19 +3,12 @@ package node
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
 	"edda"
 	"edda/store"
 )
-
-// membershipFile lies beside a store that is a copy of a cluster's. It tells such a copy from a store of its own, which
-// must not be replaced by another one.
-const membershipFile = "edda.cluster"
 
 // membership says of which cluster a store is a copy.
 type membership struct {
@@ -26,38 +19,24 @@ type membership struct {
 
 // membershipOf returns the membership of the store in a folder; nil for a store of its own.
 func membershipOf(dir string) (*membership, error) {
-	text, err := os.ReadFile(filepath.Join(dir, membershipFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	text, err := store.ReplicatedOf(dir)
+	if err != nil || text == nil {
+		return nil, err
 	}
 	var m membership
-	if err == nil {
-		err = json.Unmarshal(text, &m)
-	}
-	if err != nil {
-		return nil, edda.Classify(edda.Permanent, "%s, which says of which cluster this store is a copy, cannot be read: %w", filepath.Join(dir, membershipFile), err)
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, edda.Classify(edda.Permanent, "the mark beside the store in %s does not say of which cluster it is a copy: %w", dir, err)
 	}
 	return &m, nil
 }
 
-// write replaces the membership of the store in a folder.
+// write notes the membership of the store in a folder. Only a marked copy is ever replaced by another one.
 func (m membership) write(dir string) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, membershipFile)
-	err = os.WriteFile(path+".new", text, 0o600)
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err == nil {
-		err = store.SyncDir(dir)
-	}
-	if err != nil {
-		return fmt.Errorf("note of which cluster this store is a copy: %w", err)
-	}
-	return nil
+	return store.MarkReplicated(dir, text)
 }
 
 // ownStore refuses a copy of a cluster's store to a process that is alone: what it writes would be lost when the
@@ -85,8 +64,7 @@ func LeaveCluster(s Config) (cluster string, err error) {
 	if err != nil {
 		return "", err
 	}
-	err = errors.Join(r.Close(), os.Remove(filepath.Join(dir, membershipFile)))
-	return m.Cluster, errors.Join(err, store.SyncDir(dir))
+	return m.Cluster, errors.Join(r.Close(), store.UnmarkReplicated(dir))
 }
 
 // storeDir is the folder of the store.

@@ -48,7 +48,7 @@ type stay struct {
 	conn     *nats.Conn
 	js       jetstream.JetStream
 	stored   *clusterlog.Log
-	shipped  cluster.Log // the same, measured
+	shipped  cluster.Log                        // the same, measured
 	nodes    atomic.Pointer[clusternodes.Nodes] // nil before the join
 	agreed   clusternodes.Agreed
 	// shipper is nil until this node owns the log, behind owned.
@@ -281,12 +281,27 @@ func (t *stay) offer(ctx context.Context) (a clusternodes.Agreed, err error) {
 		return a, fmt.Errorf("open the store: %w", err)
 	}
 	a = clusternodes.Agreed{Store: db.ID(), Founder: t.node, Level: cluster.Level, Created: t.since}
-	held, err := db.Checkpoints()
-	if err == nil && len(held) == 0 && !t.settings.AdoptEmpty {
-		// A new store would take tenants over without the instances that another store has of them.
-		err = kv.Unowned(ctx, t.js, db.ID(), t.settings.Tenants)
+	return a, errors.Join(t.mayBegin(ctx, db), db.Close())
+}
+
+// mayBegin refuses a store that a cluster cannot begin with.
+func (t *stay) mayBegin(ctx context.Context, db *store.DB) error {
+	restored, err := db.Restored()
+	if err != nil {
+		return err
 	}
-	return a, errors.Join(err, db.Close())
+	held, err := db.Checkpoints()
+	switch {
+	case err != nil:
+		return err
+	case restored: // its work is held until then, and a copy would not know that
+		return edda.Classify(edda.Permanent, "the store in folder %s was restored and has not caught up with its streams: run it without --cluster until its log says that it has, and begin the cluster then", t.dir())
+	case db.Tenant() != "":
+		return edda.Classify(edda.Permanent, "the store in folder %s has the tenant %s alone, and no copies are made of such a store: run it without --cluster", t.dir(), db.Tenant())
+	case len(held) == 0 && !t.settings.AdoptEmpty: // it would take tenants over without their instances
+		return kv.Unowned(ctx, t.js, db.ID(), t.settings.Tenants)
+	}
+	return nil
 }
 
 func (t *stay) openCopy() (*store.Replica, error) {

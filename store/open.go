@@ -49,11 +49,6 @@ func Open(dir string, o Options) (*DB, error) {
 		// A process that was killed may have left these.
 		_ = errors.Join(os.Remove(filepath.Join(dir, left)), wal.RemoveWAL(filepath.Join(dir, left)))
 	}
-	if o.standby || o.Ship != nil {
-		if err := markFile(dir, replicatedName); err != nil {
-			return nil, errors.Join(fmt.Errorf("mark the store as replicated: %w", err), d.Close())
-		}
-	}
 	return d, nil
 }
 

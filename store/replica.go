@@ -35,30 +35,6 @@ func OpenReplica(dir string, o Options) (*Replica, error) {
 	return &Replica{db: d}, nil
 }
 
-// replicatedName is a file beside a store that is one of several copies. Its content does not matter.
-const replicatedName = FileName + ".replicated"
-
-// Replicated returns an error if the store in a folder is one of several copies: it was opened with
-// [Options.Ship] or by [OpenReplica]. A process that writes to it without shipping parts it from the other
-// copies, and its node must copy the whole store anew.
-func Replicated(dir string) error {
-	path := filepath.Join(dir, replicatedName)
-	switch _, err := os.Stat(path); {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("look whether the store is replicated: %w", err)
-	}
-	return edda.Classify(edda.Permanent, "%s is one of the copies that a cluster keeps, and the others would lack what is written here: ask the node that owns it with --addr, or remove %s if the cluster has ended", filepath.Join(dir, FileName), path)
-}
-
-func unmarkReplicated(dir string) error {
-	if err := os.Remove(filepath.Join(dir, replicatedName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("note that the restored store is not replicated: %w", err)
-	}
-	return SyncDir(dir)
-}
-
 // Apply commits the transaction after [Replica.LSN], as [Options.Ship] had its entry, and ignores one
 // that the replica has. It is durable after [Replica.Sync]. An entry that cannot be the next one is
 // [wal.ErrGap], [wal.ErrUnknown] or [wal.ErrDamaged]; any other error is of the replica.

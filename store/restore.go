@@ -46,7 +46,7 @@ func Restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 		return markRestored(dir)
 	})
 	if err == nil {
-		err = unmarkReplicated(dir) // the store that was there
+		err = UnmarkReplicated(dir) // the store that was there
 	}
 	return r, err
 }
@@ -293,19 +293,20 @@ const restoredName = FileName + ".restored"
 // markRestored creates the file before the restored store gets its name. A file too many only makes
 // a start wait.
 func markRestored(dir string) error {
-	if err := markFile(dir, restoredName); err != nil {
+	if err := markFile(dir, restoredName, nil); err != nil {
 		return fmt.Errorf("mark the store as restored: %w", err)
 	}
 	return nil
 }
 
-// markFile creates an empty file.
-func markFile(dir, name string) error {
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY, 0o600)
+// markFile writes a small file.
+func markFile(dir, name string, text []byte) error {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close(), SyncDir(dir))
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close(), SyncDir(dir))
 }
 
 // Restored reports whether the store is a backup that has not caught up yet. Its streams may have

@@ -116,29 +116,37 @@ func TestAnUnshippedCommitIsRewoundAfterADoctor(t *testing.T) {
 	}
 }
 
-// TestAStoreThatShipsIsReplicated, as a replica is, until another is restored in its place.
-func TestAStoreThatShipsIsReplicated(t *testing.T) {
-	log, dir := &shipped{}, t.TempDir()
+// TestAMarkedStoreIsReplicated until another is restored in its place, or the mark is taken away.
+func TestAMarkedStoreIsReplicated(t *testing.T) {
+	dir := t.TempDir()
 	db := open(t, dir, Options{})
 	db.commit(t, Change{})
-	replica := bootstrap(t, must(db.Snapshot()))
 	file := save(t, backup(t, db))
 	db.stop()
-	if err := Replicated(dir); err != nil {
-		t.Errorf("a store that ships nothing: %v", err)
-	}
-	open(t, dir, Options{Ship: log.ship}).stop()
-	if err := openReplica(t, replica, Options{}).Close(); err != nil {
-		t.Fatal(err)
-	}
-	for what, dir := range map[string]string{"a store": dir, "a replica": replica} {
-		if err := Replicated(dir); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "--addr") {
-			t.Errorf("%s: %v", what, err)
-		}
-		must(Restore(context.Background(), file, dir, true, nil, nil))
+	for _, unmark := range []func(){
+		func() { must(Restore(context.Background(), file, dir, true, nil, nil)) },
+		func() {
+			if err := UnmarkReplicated(dir); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
 		if err := Replicated(dir); err != nil {
-			t.Errorf("restored over %s: %v", what, err)
+			t.Errorf("a store that nobody has marked: %v", err)
 		}
+		for _, of := range []string{"one", "another"} {
+			if err := MarkReplicated(dir, []byte(of)); err != nil {
+				t.Fatal(err)
+			}
+			same(t, "the mark", string(must(ReplicatedOf(dir))), of)
+		}
+		if err := Replicated(dir); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "--addr") {
+			t.Errorf("a marked store: %v", err)
+		}
+		unmark()
+	}
+	if of := must(ReplicatedOf(dir)); of != nil {
+		t.Errorf("the mark is still there: %s", of)
 	}
 }
 
