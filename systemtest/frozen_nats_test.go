@@ -48,7 +48,7 @@ func TestAFrozenNATSServerHangsNobody(t *testing.T) {
 			}
 			clients := []*frozenClient{}
 			for range 2 { // the second one floods
-				clients = append(clients, connectFirst(t, frozen, others, test.unbuffered))
+				clients = append(clients, connectFirst(t, frozen, others, kv.Connection{Unbuffered: test.unbuffered}))
 			}
 			freeze(t, frozen)
 			began := time.Now()
@@ -83,6 +83,15 @@ func TestAFrozenNATSServerHangsNobody(t *testing.T) {
 	}
 }
 
+// TestAFrozenNATSServerIsLeftInTime: a node of a cluster that stays with it longer is taken for dead.
+func TestAFrozenNATSServerIsLeftInTime(t *testing.T) {
+	const pings = 100 * time.Millisecond
+	frozen, other := startNATS(t, freeAddr(t), t.TempDir()), startNATS(t, freeAddr(t), t.TempDir())
+	c := connectFirst(t, frozen, []*natsServer{other}, kv.Connection{PingEvery: pings})
+	freeze(t, frozen)
+	untilIn(t, soon/10, "the client is with the next server", func() bool { return c.nc.IsConnected() && c.nc.ConnectedUrl() == other.url() })
+}
+
 // freeze stops a server, and returns when none of its threads runs.
 func freeze(t *testing.T, n *natsServer) {
 	t.Helper()
@@ -110,16 +119,16 @@ type frozenClient struct {
 }
 
 // connectFirst connects to the first server with the others behind it, as Edda does.
-func connectFirst(t *testing.T, first *natsServer, others []*natsServer, unbuffered bool) *frozenClient {
+func connectFirst(t *testing.T, first *natsServer, others []*natsServer, connection kv.Connection) *frozenClient {
 	t.Helper()
-	urls := first.url()
+	connection.URL = first.url()
 	for _, o := range others {
-		urls += "," + o.url()
+		connection.URL += "," + o.url()
 	}
 	for {
 		c := &frozenClient{}
 		var err error
-		if c.nc, c.js, err = kv.Connect(kv.Connection{URL: urls, Unbuffered: unbuffered}); err != nil {
+		if c.nc, c.js, err = kv.Connect(connection); err != nil {
 			t.Fatal(err)
 		}
 		until(t, "the client is connected", c.nc.IsConnected)

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// pingEvery and pingsLost detect a frozen server, whose connections stay open, within ten
+	// defaultPingEvery and pingsLost detect a frozen server, whose connections stay open, within ten
 	// seconds: the third unanswered ping closes the connection.
-	pingEvery = 3 * time.Second
-	pingsLost = 2
+	defaultPingEvery = 3 * time.Second
+	pingsLost        = 2
 	// writeWithin bounds a write to the connection. The client holds its lock meanwhile, so without the bound
 	// a full socket of a frozen server would delay the pings, too.
 	writeWithin = 5 * time.Second
@@ -47,6 +47,8 @@ type Connection struct {
 	// Unbuffered makes a publish fail while the connection is down. Otherwise the client keeps the
 	// message and sends it after the reconnect.
 	Unbuffered bool
+	// PingEvery is a third of the time in which a frozen server is found; 3 s when zero.
+	PingEvery time.Duration
 	// Server connects to a server in this process instead of a URL.
 	Server nats.InProcessConnProvider
 	Log    *zap.Logger
@@ -113,7 +115,7 @@ func newJetStream(nc *nats.Conn, domain, prefix string) (jetstream.JetStream, er
 func (c Connection) options() ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name(cmp.Or(c.Name, "edda")),
-		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost),
+		nats.PingInterval(cmp.Or(c.PingEvery, defaultPingEvery)), nats.MaxPingsOutstanding(pingsLost),
 		nats.FlusherTimeout(writeWithin), nats.ReconnectOnFlusherError(),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
 		nats.IgnoreAuthErrorAbort(), // credentials may be renewed at any time
