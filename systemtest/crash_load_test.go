@@ -284,6 +284,8 @@ const (
 	shopSource = `sources: {shop: {stream: SHOP, id: "=body.event", type: "=body.name", aggregate: {type: Order, id: "=tokens[1]"}, data: "=body.payload"}}` + "\n"
 )
 
+var shopSubjects = []string{"shop.>"}
+
 // shopMessage writes an event of an order as the shop does.
 func shopMessage(id, event, name, payload string) *nats.Msg {
 	return &nats.Msg{Subject: "shop." + id, Data: fmt.Appendf(nil, `{"event":%q,"name":%q,"payload":%s}`, event, name, payload)}
@@ -345,10 +347,10 @@ func ordered(i int, rnd *rand.Rand) (out []*nats.Msg) {
 type producer struct {
 	t        testing.TB
 	js       jetstream.JetStream
-	conn     *nats.Conn
 	rnd      *rand.Rand
 	released chan int // how many orders more; closed when there are no more
 	pace     time.Duration
+	within   time.Duration // for the stream to take a message
 	done     sync.WaitGroup
 	sent     int // orders; read after done
 	messages int
@@ -365,7 +367,11 @@ func produce(t testing.TB, url string, rnd *rand.Rand, pace time.Duration) *prod
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &producer{t: t, js: js, conn: conn, rnd: rnd, released: make(chan int, 1024), pace: pace}
+	return produceTo(t, js, rnd, pace, soon)
+}
+
+func produceTo(t testing.TB, js jetstream.JetStream, rnd *rand.Rand, pace, within time.Duration) *producer {
+	p := &producer{t: t, js: js, rnd: rnd, released: make(chan int, 1024), pace: pace, within: within}
 	p.done.Go(p.run)
 	return p
 }
@@ -396,7 +402,7 @@ func (p *producer) run() {
 
 // publish tells whether the stream has the message.
 func (p *producer) publish(m *nats.Msg) bool {
-	if err := publishSurely(p.js, m); err != nil {
+	if err := publishWithin(p.within, p.js, m); err != nil {
 		p.t.Error(err)
 		return false
 	}

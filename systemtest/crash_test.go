@@ -209,8 +209,10 @@ func (c *crash) produce(rnd *rand.Rand) {
 
 // publishSurely repeats a message until the stream has it. What was stored
 // though its ack was lost is then there twice: the event's id tells.
-func publishSurely(js jetstream.JetStream, m *nats.Msg) error {
-	ctx, cancel := context.WithTimeout(context.Background(), soon)
+func publishSurely(js jetstream.JetStream, m *nats.Msg) error { return publishWithin(soon, js, m) }
+
+func publishWithin(within time.Duration, js jetstream.JetStream, m *nats.Msg) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	for {
 		try, stop := context.WithTimeout(ctx, 500*time.Millisecond)

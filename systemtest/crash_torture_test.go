@@ -188,6 +188,7 @@ type torture struct {
 	manifest     string
 	addr, points string // of the product's API, and of its failpoints
 	natsURL      string // as the product reaches it
+	streams      string // the same, as the test reaches it
 	nats         *natsServer
 	mall         *mall
 	shop         *tortureShop
@@ -206,6 +207,18 @@ type torture struct {
 
 // newTorture prepares a run. Its data are kept when it fails.
 func newTorture(t testing.TB, seed uint64, build *crashBuild, manifest func(url string) string) *torture {
+	t.Helper()
+	w := prepareTorture(t, seed, build, manifest)
+	w.nats = startNATS(t, freeAddr(t), filepath.Join(w.dir, "nats"))
+	w.natsURL, w.streams = w.nats.url(), w.nats.url()
+	if _, err := w.js().CreateStream(t.Context(), jetstream.StreamConfig{Name: shopStream, Subjects: shopSubjects}); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// prepareTorture prepares all but NATS.
+func prepareTorture(t testing.TB, seed uint64, build *crashBuild, manifest func(url string) string) *torture {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "edda-torture")
 	if err != nil {
@@ -227,11 +240,6 @@ func newTorture(t testing.TB, seed uint64, build *crashBuild, manifest func(url 
 	t.Cleanup(site.Close)
 	w.manifest = write(t, dir, "shop.yaml", manifest(site.URL))
 	w.config = write(t, dir, "edda.yaml", "effects: {allow: [127.0.0.1], ack_wait: 1s}\nlog: {level: warn}\n"+shopSource)
-	w.nats = startNATS(t, freeAddr(t), filepath.Join(dir, "nats"))
-	w.natsURL = w.nats.url()
-	if _, err := w.js().CreateStream(t.Context(), jetstream.StreamConfig{Name: shopStream, Subjects: []string{"shop.>"}}); err != nil {
-		t.Fatal(err)
-	}
 	return w
 }
 
@@ -241,7 +249,7 @@ func (w *torture) launch(env ...string) {
 	env = append(append(env, "GOFAIL_HTTP="+w.points), w.env...)
 	w.child = launchOf(w.t, w.build.get(w.t), env, "run", "--config", w.config, "--role", "combined", "--nats-url", w.natsURL,
 		"--addr", w.addr, "--data", w.data, w.manifest)
-	w.child.addr, w.child.nats, w.child.tenant = w.addr, w.nats.url(), "default"
+	w.child.addr, w.child.nats, w.child.tenant = w.addr, w.streams, "default"
 }
 
 // start waits until it works.
@@ -451,7 +459,7 @@ func (w *torture) settle(orders int) {
 
 func (w *torture) js() jetstream.JetStream {
 	w.t.Helper()
-	_, js := client(w.t, w.nats.url())
+	_, js := client(w.t, w.streams)
 	return js
 }
 
@@ -555,6 +563,17 @@ func (w *torture) why(open []string) (out string) {
 func (w *torture) undisturbed(orders int) *books {
 	w.t.Helper()
 	w.nats.stop()
+	streams := filepath.Join(w.dir, "calm-nats")
+	if err := os.CopyFS(streams, os.DirFS(w.nats.dir)); err != nil {
+		w.t.Fatal(err)
+	}
+	return w.calm(orders, startNATS(w.t, freeAddr(w.t), streams).url())
+}
+
+// calm runs the events that lie in the streams of a NATS through a fresh store.
+// It begins without what the tortured store has published there.
+func (w *torture) calm(orders int, streams string) *books {
+	w.t.Helper()
 	calm := &torture{t: w.t, seed: w.seed, build: w.build, dir: w.dir, data: filepath.Join(w.dir, "calm"), config: w.config, manifest: w.manifest,
 		addr: freeAddr(w.t), points: freeAddr(w.t), mall: w.mall, shop: newTortureShop(w.seed), operated: w.operated, relived: w.relived}
 	if w.relived {
@@ -564,12 +583,7 @@ func (w *torture) undisturbed(orders int) *books {
 	calm.operators = newOperators(calm.addr)
 	calm.operators.calm = true
 	w.mall.open(calm.shop)
-	streams := filepath.Join(w.dir, "calm-nats")
-	if err := os.CopyFS(streams, os.DirFS(w.nats.dir)); err != nil {
-		w.t.Fatal(err)
-	}
-	calm.nats = startNATS(w.t, freeAddr(w.t), streams)
-	calm.natsURL = calm.nats.url()
+	calm.natsURL, calm.streams = streams, streams
 	js := calm.js()
 	for _, name := range []string{wire.WorkflowCommands, wire.WorkflowEvents, "KV_" + kv.LeaseBucket, "KV_" + kv.LedgerBucket} {
 		if err := js.DeleteStream(w.t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -581,7 +595,7 @@ func (w *torture) undisturbed(orders int) *books {
 	if code := calm.child.terminate(); code != 0 {
 		w.t.Errorf("the undisturbed run: exit code %d: %s", code, calm.child.err)
 	}
-	b := readBooks(w.t, filepath.Join(calm.data, "store"), calm.nats.url())
+	b := readBooks(w.t, filepath.Join(calm.data, "store"), streams)
 	b.shop, b.operated, b.relived = calm.shop, calm.operated, calm.relived
 	return b
 }

@@ -26,6 +26,7 @@ import (
 	"edda/engine"
 	"edda/handoff"
 	"edda/internal/lifecycle"
+	"edda/internal/testkit/natscluster"
 	"edda/manifests"
 	"edda/outbox"
 	"edda/saga"
@@ -38,17 +39,18 @@ import (
 
 const tenant = "acme"
 
-// TestMain starts the NATS server's clock of accesses, which must run outside every
-// bubble, and at the end removes the binaries that tests have built.
-func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
+// TestMain runs the tests, or a NATS server of a cluster if this process is one.
+func TestMain(m *testing.M) { natscluster.Main(suite{m}) }
+
+type suite struct{ *testing.M }
 
 // atOnce is how many of the tests that may run beside others do: they wait for
 // processes more than they compute.
 const atOnce = "4"
 
-func run(m *testing.M) int {
+// Run starts the NATS server's clock of accesses, which must run outside every
+// bubble, and at the end removes the binaries that tests have built.
+func (s suite) Run() int {
 	flag.Parse()
 	if err := flag.Set("test.parallel", atOnce); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -57,7 +59,7 @@ func run(m *testing.M) int {
 	ats.Register()
 	defer ats.Unregister()
 	defer leftovers.remove()
-	return m.Run()
+	return s.M.Run()
 }
 
 // leftovers are folders that outlive the test that made them.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -28,8 +29,14 @@ func TestMain(m *testing.M) {
 	_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed
 }
 
-// A killed demo leaves no process behind.
+// A killed demo leaves no process behind, and a killed test none that it has frozen.
 func TestAChildEndsWithTheParentThatIsKilled(t *testing.T) {
+	t.Run("running", func(t *testing.T) { endsWithItsParent(t, syscall.SIGCONT) })
+	t.Run("frozen", func(t *testing.T) { endsWithItsParent(t, syscall.SIGSTOP) })
+}
+
+// endsWithItsParent sends a signal to a child before its parent is killed.
+func endsWithItsParent(t *testing.T, before syscall.Signal) {
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), parentEnv+"=1")
 	if _, err := parent.StdinPipe(); err != nil {
@@ -46,7 +53,7 @@ func TestAChildEndsWithTheParentThatIsKilled(t *testing.T) {
 	if _, err := fmt.Fscan(out, &pid); err != nil || !runs(pid) {
 		t.Fatalf("child %d: %v", pid, err)
 	}
-	if err := parent.Process.Kill(); err != nil {
+	if err := errors.Join(syscall.Kill(pid, before), parent.Process.Kill()); err != nil {
 		t.Fatal(err)
 	}
 	_ = parent.Wait() // it was killed

@@ -23,6 +23,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"edda/internal/harness"
 	"edda/internal/testkit"
 )
 
@@ -32,10 +33,13 @@ const (
 	startWithin = 40 * time.Second
 	// settings is the environment variable that makes a process a server.
 	settings = "EDDA_TEST_NATS_SERVER"
+	// greeting is what a server says when clients may connect.
+	greeting = "ready"
 )
 
-// Main runs the tests of a package, or a server if this process is one.
-func Main(m *testing.M) {
+// Main runs the tests of a package, or a server if this process is one. Run is that of testing.M,
+// with what the package does around it.
+func Main(m interface{ Run() int }) {
 	text := os.Getenv(settings)
 	if text == "" {
 		os.Exit(m.Run())
@@ -46,7 +50,7 @@ func Main(m *testing.M) {
 	}
 }
 
-// serve runs a server until the test's process closes the standard input.
+// serve runs a server until it is killed, which the kernel does when the test's process ends.
 func serve(text string) error {
 	var c node
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
@@ -67,9 +71,9 @@ func serve(text string) error {
 	if !s.ReadyForConnections(startWithin) {
 		return fmt.Errorf("server %s is not ready", c.Name)
 	}
-	fmt.Println("ready")
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	fmt.Println(greeting)
+	s.WaitForShutdown()
+	return nil
 }
 
 // node is a server: what its process is told.
@@ -84,13 +88,13 @@ type node struct {
 type Cluster struct {
 	t         testing.TB
 	nodes     map[string]node
-	processes map[string]*exec.Cmd
+	processes map[string]*harness.Process
 }
 
 // Start starts the servers, and returns when they store replicated messages. They end with the test.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, nodes: map[string]node{}, processes: map[string]*exec.Cmd{}}
+	c := &Cluster{t: t, nodes: map[string]node{}, processes: map[string]*harness.Process{}}
 	dir := t.TempDir()
 	ports := freePorts(t, 2*size)
 	var routes []string
@@ -128,16 +132,17 @@ func (c *Cluster) launch(name string) {
 	c.t.Helper()
 	text, err := json.Marshal(c.nodes[name])
 	testkit.Must(c.t, err)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), settings+"="+string(text))
-	cmd.Stderr = os.Stderr
-	_, err = cmd.StdinPipe() // the server ends when this process does
-	testkit.Must(c.t, err)
-	out, err := cmd.StdoutPipe()
-	testkit.Must(c.t, err)
-	testkit.Must(c.t, cmd.Start())
-	c.processes[name] = cmd
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+	var says io.Reader
+	p := harness.New("server "+name, "", func() *exec.Cmd {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), settings+"="+string(text))
+		says, cmd.Err = cmd.StdoutPipe()
+		cmd.Stderr = os.Stderr
+		return cmd
+	})
+	testkit.Must(c.t, p.Start())
+	c.processes[name] = p
+	if line, err := bufio.NewReader(says).ReadString('\n'); line != greeting+"\n" {
 		c.t.Fatalf("server %s says %q: %v", name, line, err)
 	}
 }
@@ -231,8 +236,7 @@ func (c *Cluster) awaitInfo(js jetstream.JetStream, stream, what string, holds f
 // Kill ends a server at once, without a word to the others.
 func (c *Cluster) Kill(name string) {
 	if p := c.processes[name]; p != nil {
-		_ = p.Process.Kill()
-		_ = p.Wait()
+		p.Kill()
 		delete(c.processes, name)
 	}
 }
@@ -251,5 +255,5 @@ func (c *Cluster) Thaw(name string) { c.signal(name, syscall.SIGCONT) }
 
 func (c *Cluster) signal(name string, s syscall.Signal) {
 	c.t.Helper()
-	testkit.Must(c.t, c.processes[name].Process.Signal(s))
+	testkit.Must(c.t, c.processes[name].Cmd.Process.Signal(s))
 }
