@@ -75,7 +75,7 @@ test: servers $(BIN)/gotestsum ## every test, with the race detector where there
 # Not by -short: the property tests would try a fifth, too few for some to say anything. The
 # constraint !quick leaves out single tests that take more than a second or two.
 SLOW := cli effects/sqleffect hero/% internal/archtest internal/demo internal/realservers \
-	internal/costbudget internal/harness internal/shop store/wal stream/clusterlog systemtest systemtest/%
+	internal/costbudget internal/harness internal/natsservers internal/shop store/wal stream/clusterlog systemtest systemtest/%
 QUICK = $(filter-out $(addprefix edda/,$(SLOW)),$(shell $(GO) list ./...)) edda/hero/flow edda/hero/flowsaga
 
 quick: ## in about a minute: the tests that need no server and no Python; `make test` runs all
