@@ -16,13 +16,17 @@ THRIFT := GOGC=400 GOMEMLIMIT=1500MiB
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hero servers test quick test-octokit test-user crash check build packages chart bench bench-stages bench-baseline bench-hero memory fuzz clean
+.PHONY: help demo demo-cluster demo-hero servers test quick test-octokit test-user crash check build packages chart bench bench-stages bench-baseline bench-hero memory fuzz clean
 
 help: ## what this file can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 demo: build ## a thousand orders through a saga, then the books (needs only Go)
 	$(BIN)/edda demo
+
+demo-cluster: build ## three nodes keep one store over three NATS servers; the owner is killed, then the books (needs only Go)
+	cd tools && $(GO) build -o ../$(BIN)/demo-cluster ./demo-cluster
+	$(BIN)/demo-cluster --edda $(BIN)/edda
 
 demo-hero: build ## a dozen Python jobs through the Hero systems, killed in between (needs Go and python3)
 	cd tools && $(GO) run ./demo-hero --edda ../$(BIN)/edda

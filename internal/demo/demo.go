@@ -129,6 +129,12 @@ func (r *run) begin(ctx context.Context, i int, aggregate, id, event string, pay
 	return r.publish(aggregate, id, event, payload)
 }
 
+// order begins an order.
+func (r *run) order(ctx context.Context, i int) error {
+	items := []map[string]any{{"sku": "sku-" + strconv.Itoa(i%7), "qty": 1 + i%3, "price": 5 + i%40}}
+	return r.begin(ctx, i, "Order", orderID(i), "OrderPlaced", map[string]any{"order_id": orderID(i), "items": items})
+}
+
 // pay publishes the payment of an order for the shop.
 func (r *run) pay(ctx context.Context, order string, amount int) error {
 	if err := r.publish("Payment", order, "PaymentReceived", map[string]any{"order_id": order, "amount": amount}); err != nil {
@@ -149,8 +155,7 @@ func (r *run) drive(ctx context.Context) error {
 	r.watch = watchBreaker(ctx, r.edda.API, began)
 	defer r.watch.end()
 	for i := range r.Orders {
-		items := []map[string]any{{"sku": "sku-" + strconv.Itoa(i%7), "qty": 1 + i%3, "price": 5 + i%40}}
-		if err := r.begin(ctx, i, "Order", orderID(i), "OrderPlaced", map[string]any{"order_id": orderID(i), "items": items}); err != nil {
+		if err := r.order(ctx, i); err != nil {
 			return err
 		}
 	}
