@@ -33,12 +33,12 @@ each of the others has a copy, forwards calls to the owner, and takes over if it
 dead. Any node can be asked.`,
 		Example: "  edda cluster status\n  edda cluster move --to n2 --why \"n1 gets a new disk\"",
 	}
-	for _, call := range []*cobra.Command{c.clusterStatus(), c.clusterMove(), c.clusterFinalize()} {
+	for _, call := range []*cobra.Command{c.clusterStatus(), c.clusterMove(), c.clusterForget(), c.clusterFinalize()} {
 		c.register(call)
 		onlyWords(call, "ca", "cert", "token-file")
 		noun.AddCommand(call)
 	}
-	noun.AddCommand(t.clusterInitCommand(), t.clusterRelogCommand(), t.clusterLeaveCommand())
+	noun.AddCommand(t.clusterInitCommand(), t.clusterRelogCommand(), t.clusterLeaveCommand(), t.clusterEndCommand())
 	return noun
 }
 
@@ -248,6 +248,27 @@ func (c *client) handedOver(ctx context.Context, m server.ClusterMove, wait time
 			return fmt.Errorf("%s does not own the store within %s: see edda cluster status", m.To, wait)
 		}
 	}
+}
+
+func (c *client) clusterForget() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "forget NODE", Short: "Forget a dead node that does not come back", Args: args(cobra.ExactArgs(1)),
+		Long: `Forget a dead node that does not come back. Until then status shows it, and the log
+is kept for its copy, up to cluster.log_max_bytes. A node that comes back is known
+again.`,
+		Example:           "  edda cluster forget n4 --why \"its machine was returned\"",
+		ValidArgsFunction: c.completeNodes,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			raw, err := c.call(cmd.Context(), http.MethodPost, "/cluster/forget/"+url.PathEscape(words[0]), nil)
+			if err != nil {
+				return err
+			}
+			return c.acted(raw, words[0], words[0]+" is forgotten", nil)
+		},
+	}
+	c.registerReason(cmd)
+	c.output.register(cmd)
+	return cmd
 }
 
 func (c *client) clusterFinalize() *cobra.Command {

@@ -101,3 +101,20 @@ store last. The folder cannot come back to the cluster.`,
 			})
 		})
 }
+
+func (t *terminal) clusterEndCommand() *cobra.Command {
+	v := &clusterStore{term: t}
+	return v.command("end", "Remove the log and the bucket of a cluster that has ended", `Remove the replicated log and the bucket of a cluster for good. Stop all nodes first.
+The copies of the nodes stay: take one out with edda cluster leave, or restore a
+backup, and begin a cluster again with edda cluster init.`,
+		"  edda cluster end --cluster shop",
+		func(ctx context.Context, s node.Settings, log *zap.Logger) error {
+			fmt.Fprintln(t.err, "looking for nodes that run")
+			if err := node.EndCluster(ctx, s, log); err != nil {
+				return err
+			}
+			return t.show(v.output, map[string]string{"cluster": s.Cluster.Name}, func() {
+				fmt.Fprintf(t.out, "cluster %s has ended\n", s.Cluster.Name)
+			})
+		})
+}

@@ -33,6 +33,7 @@ var asAnother = map[string][]string{
 	"audit list":         {},
 	"backup":             {"FILE"},
 	"cluster finalize":   {"--why", "x", "--yes"},
+	"cluster forget":     {"n9"},
 	"cluster move":       {},
 	"cluster status":     {},
 	"compact":            {"--why", "x"},

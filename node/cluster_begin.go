@@ -92,6 +92,16 @@ func RelogCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBe
 	return b, err
 }
 
+// EndCluster removes the log and the bucket of a cluster. All nodes must have stopped. Their copies stay.
+func EndCluster(ctx context.Context, s Settings, log *zap.Logger) error {
+	return withStay(ctx, s, log, func(t *stay) error {
+		if err := t.alone(ctx); err != nil {
+			return err
+		}
+		return errors.Join(clusterlog.Remove(ctx, t.js, s.shard()), clusternodes.Remove(ctx, t.js, s.Cluster.Name))
+	})
+}
+
 // withStay joins the cluster for a command.
 func withStay(ctx context.Context, s Settings, log *zap.Logger, do func(*stay) error) error {
 	t, err := newStay(s, log, newClusterMetrics())

@@ -185,8 +185,8 @@ func (t *stay) mayTake(node string) error {
 	return nil
 }
 
-// finalizeWithin bounds the write of a level.
-const finalizeWithin = 5 * time.Second
+// agreeWithin bounds a write to the cluster's bucket.
+const agreeWithin = 5 * time.Second
 
 // Finalize raises the level of the cluster to the highest that all its nodes know.
 func (t *stay) Finalize(ctx context.Context, who server.Operator) (int, error) {
@@ -197,13 +197,34 @@ func (t *stay) Finalize(ctx context.Context, who server.Operator) (int, error) {
 		}
 		level = min(level, m.Beat.Level)
 	}
-	ctx, cancel := context.WithTimeout(ctx, finalizeWithin)
+	ctx, cancel := context.WithTimeout(ctx, agreeWithin)
 	defer cancel()
 	if err := t.nodes.Load().Raise(ctx, level); err != nil {
 		return 0, edda.Classify(edda.Temporary, "%w", err)
 	}
 	t.log.Info("the level of the cluster is raised", zap.Int("level", level), zap.String("by", who.By), zap.String("why", who.Why))
 	return level, nil
+}
+
+// Forget removes what the other nodes know of a dead node.
+func (t *stay) Forget(ctx context.Context, node string, who server.Operator) error {
+	others := t.others()
+	i := slices.IndexFunc(others, func(m cluster.Member) bool { return m.ID == node })
+	switch {
+	case node == t.node:
+		return edda.Classify(edda.Permanent, "node %s is alive: it owns the store", node)
+	case i < 0:
+		return fmt.Errorf("%s: %w", node, server.ErrNoSuchNode)
+	case !others[i].Dead:
+		return edda.Classify(edda.Permanent, "node %s is alive: stop it first", node)
+	}
+	ctx, cancel := context.WithTimeout(ctx, agreeWithin)
+	defer cancel()
+	if err := t.nodes.Load().Forget(ctx, node); err != nil {
+		return edda.Classify(edda.Temporary, "%w", err)
+	}
+	t.log.Info("a node is forgotten", zap.String("forgotten", node), zap.String("by", who.By), zap.String("why", who.Why))
+	return nil
 }
 
 // why says for the metrics why this node took the store over.

@@ -22,6 +22,9 @@ type Cluster interface {
 	// Finalize raises the level of the cluster to the highest that all its nodes know, and returns it. Its
 	// errors have the classes of Move.
 	Finalize(ctx context.Context, who Operator) (level int, err error)
+	// Forget has the cluster forget a dead node, whose copy the log would be kept for. Its errors are those of
+	// Move.
+	Forget(ctx context.Context, node string, who Operator) error
 	// Owner returns the URL at which the owner answers; false while no node owns the store.
 	Owner() (url string, ok bool)
 }
@@ -86,6 +89,16 @@ type ClusterLevel struct {
 	Level int `json:"level"`
 }
 
+// ClusterForgotten is a node that the cluster does not know any more.
+type ClusterForgotten struct {
+	Node string `json:"node"`
+}
+
+type forgetInput struct {
+	Operator
+	Node string `path:"node" maxLength:"100" doc:"a dead node that does not come back"`
+}
+
 type moveInput struct {
 	Operator
 	To string `query:"to" maxLength:"100" doc:"the node that takes over; if absent, the standby with the most records"`
@@ -108,6 +121,16 @@ func (s *Server) cluster() {
 		}
 		return &body[ClusterMove]{move}, nil
 	}, summary("Have the owner hand the store over to another node; answers when that has begun", "cluster"))
+	huma.Post(s.api, "/cluster/forget/{node}", func(ctx context.Context, in *forgetInput) (*body[ClusterForgotten], error) {
+		c := s.options.Cluster
+		if c == nil {
+			return nil, errNoCluster
+		}
+		if err := c.Forget(ctx, in.Node, in.Operator); err != nil {
+			return nil, s.clusterFailed("forget a node", err)
+		}
+		return &body[ClusterForgotten]{ClusterForgotten{in.Node}}, nil
+	}, summary("Forget a dead node that does not come back", "cluster"))
 	huma.Post(s.api, "/cluster/finalize", func(ctx context.Context, in *Operator) (*body[ClusterLevel], error) {
 		c := s.options.Cluster
 		if c == nil {

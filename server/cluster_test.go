@@ -43,6 +43,11 @@ func (c *fakeCluster) Finalize(_ context.Context, who Operator) (int, error) {
 	return 4, err
 }
 
+func (c *fakeCluster) Forget(_ context.Context, node string, who Operator) error {
+	_, err := c.Move(context.Background(), "forget "+node, who)
+	return err
+}
+
 func (c *fakeCluster) Owner() (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,13 +76,16 @@ func TestTheRoutesOfACluster(t *testing.T) {
 	if code, body := call(t, h, "POST", "/cluster/move", "", bearer("admin-all")); code != 200 {
 		t.Errorf("to the best copy: %d %s", code, body)
 	}
+	if code, body := call(t, h, "POST", "/cluster/forget/n9", "", bearer("admin-all"), "x-edda-by: ann", "x-edda-why: gone"); code != 200 || body != `{"node":"n9"}`+"\n" {
+		t.Errorf("%d %s", code, body)
+	}
 	if code, body := call(t, h, "POST", "/cluster/finalize", "", bearer("admin-all")); code != 422 || !strings.Contains(body, "needs a reason") {
 		t.Errorf("%d %s", code, body)
 	}
 	if code, body := call(t, h, "POST", "/cluster/finalize", "", bearer("admin-all"), "x-edda-why: all are new"); code != 200 || body != `{"level":4}`+"\n" {
 		t.Errorf("%d %s", code, body)
 	}
-	if got, want := strings.Join(c.moved, "; "), "n2 admin-all (ann) disk;  admin-all ; finalize admin-all all are new"; got != want {
+	if got, want := strings.Join(c.moved, "; "), "n2 admin-all (ann) disk;  admin-all ; forget n9 admin-all (ann) gone; finalize admin-all all are new"; got != want {
 		t.Errorf("asked for %q, want %q", got, want)
 	}
 }
@@ -96,7 +104,7 @@ func TestARefusalOfTheClusterIsThatOfTheCaller(t *testing.T) {
 		{errors.New("secret"), 500, "the log of the server says why"},
 	} {
 		c.err = tt.err
-		for _, path := range []string{"/cluster/move?to=n9", "/cluster/finalize"} {
+		for _, path := range []string{"/cluster/move?to=n9", "/cluster/forget/n9", "/cluster/finalize"} {
 			if code, body := call(t, h, "POST", path, "", "x-edda-why: test"); code != tt.code || !strings.Contains(body, tt.want) || strings.Contains(body, "secret") {
 				t.Errorf("%s of %v: %d %s", path, tt.err, code, body)
 			}
@@ -106,7 +114,7 @@ func TestARefusalOfTheClusterIsThatOfTheCaller(t *testing.T) {
 
 func TestASingleProcessSaysThatItIsInNoCluster(t *testing.T) {
 	h := start(t, newFakes(), func(o *Options) { o.Cluster = nil })
-	for _, route := range []string{"GET /cluster", "POST /cluster/move", "POST /cluster/finalize"} {
+	for _, route := range []string{"GET /cluster", "POST /cluster/move", "POST /cluster/forget/n9", "POST /cluster/finalize"} {
 		method, path, _ := strings.Cut(route, " ")
 		if code, body := call(t, h, method, path, "", "x-edda-why: test"); code != 404 || !strings.Contains(body, "this process is in no cluster") {
 			t.Errorf("%s: %d %s", route, code, body)

@@ -68,9 +68,10 @@ func rights() map[string]right {
 		"POST /admin/doctor":  governs,
 		"POST /admin/compact": governs,
 
-		"GET /cluster":           {role: access.Viewer, scope: ofProcess, quick: true},
-		"POST /cluster/move":     governs,
-		"POST /cluster/finalize": governs,
+		"GET /cluster":                {role: access.Viewer, scope: ofProcess, quick: true},
+		"POST /cluster/move":          governs,
+		"POST /cluster/forget/{node}": governs,
+		"POST /cluster/finalize":      governs,
 
 		"GET /admin/mock": shared, "POST /admin/mock/{effect}": governs,
 

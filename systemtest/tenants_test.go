@@ -222,9 +222,10 @@ var doors = map[string]door{
 	"POST /admin/doctor":  {access.Admin, ofTheProcess, "/admin/doctor", "", 0, false},
 	"POST /admin/compact": {access.Admin, ofTheProcess, "/admin/compact", "", 0, false},
 
-	"GET /cluster":           {access.Viewer, ofTheProcess, "/cluster", "", 0, false},
-	"POST /cluster/move":     {access.Admin, ofTheProcess, "/cluster/move", "", 0, false},
-	"POST /cluster/finalize": {access.Admin, ofTheProcess, "/cluster/finalize", "", 0, false},
+	"GET /cluster":                {access.Viewer, ofTheProcess, "/cluster", "", 0, false},
+	"POST /cluster/move":          {access.Admin, ofTheProcess, "/cluster/move", "", 0, false},
+	"POST /cluster/forget/{node}": {access.Admin, ofTheProcess, "/cluster/forget/n9", "", 0, false},
+	"POST /cluster/finalize":      {access.Admin, ofTheProcess, "/cluster/finalize", "", 0, false},
 
 	"GET /admin/mock":           {access.Viewer, ofTheProcess, "/admin/mock", "", 0, false},
 	"POST /admin/mock/{effect}": {access.Admin, ofTheProcess, "/admin/mock/ship", `{"answer":"ok"}`, 0, false},

@@ -126,3 +126,12 @@ func (n *Nodes) own(ctx context.Context) (uint64, error) {
 	}
 	return e.Revision(), nil
 }
+
+// Remove removes the bucket of a cluster for good.
+func Remove(ctx context.Context, js jetstream.JetStream, cluster string) error {
+	err := js.DeleteKeyValue(ctx, bucketOf+cluster)
+	if err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
+		return fmt.Errorf("remove the bucket of cluster %s: %w", cluster, err)
+	}
+	return nil
+}

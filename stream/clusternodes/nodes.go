@@ -327,6 +327,14 @@ func (n *Nodes) signal() {
 	}
 }
 
+// Forget deletes the key of another node.
+func (n *Nodes) Forget(ctx context.Context, id string) error {
+	if err := n.kv.Delete(ctx, prefix+id); err != nil {
+		return fmt.Errorf("forget node %s: %w", id, err)
+	}
+	return nil
+}
+
 // Leave closes the fence and deletes this node's key, so that nobody waits for its death. Run must have returned.
 func (n *Nodes) Leave(ctx context.Context) error {
 	n.beating <- struct{}{}
