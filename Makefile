@@ -16,7 +16,7 @@ THRIFT := GOGC=400 GOMEMLIMIT=1500MiB
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cluster demo-hero servers test quick test-octokit test-user crash check build packages chart bench bench-stages bench-baseline bench-hero memory fuzz clean
+.PHONY: help demo demo-cluster demo-hero servers test quick test-octokit test-user crash crash-cluster check build packages chart bench bench-stages bench-baseline bench-hero memory fuzz clean
 
 help: ## what this file can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -113,6 +113,10 @@ test-user: ## the tests of what runs scripts, as the user nobody; needs root and
 
 crash: ## the torture: KILLS=240 kills at named points, faults, restarts under load, replays and restores that are killed, restores under load; SEED=… repeats a run
 	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) $(GO) test ./systemtest -run '^(TestTortured|TestReplaysThat|TestRefusedWork|TestACleanUp|TestRestarts|TestRestores|TestADrain)' -count 1 -v -timeout 45m
+
+crash-cluster: KILLS = 100
+crash-cluster: ## the torture of a cluster: KILLS=100 kills, freezes and stops of its nodes and NATS servers under load; SEED=… repeats a run
+	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) $(GO) test ./systemtest -run '^TestCluster' -count 1 -v -timeout 60m
 
 check: $(BIN)/staticcheck ## formatting, vet, lint, architecture, and that no stage became dearer
 	@test -z "$$(gofmt -l . )" || { echo "not formatted, run gofmt -w:"; gofmt -l .; exit 1; }

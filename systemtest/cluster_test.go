@@ -1,0 +1,387 @@
+//go:build !race
+
+package systemtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+	"edda/cluster"
+	"edda/internal/harness"
+	"edda/internal/testkit/natscluster"
+	"edda/saga"
+	"edda/server"
+	"edda/stream/clusterlog"
+)
+
+const (
+	// clusterShard is the shard of the cluster "shop", and clusterLog the stream of its log.
+	clusterShard = "shop_0"
+	clusterLog   = "EDDA_LOG_" + clusterShard
+	// clusterRound is the time of a round of lots. Its messages are spread over it, so that a pause in the log is one of
+	// the cluster.
+	clusterRound     = time.Second
+	messagesOfARound = 50
+	// clusterWithin bounds what comes after a fault: elections of several streams take 4 to 9 s each, a conviction
+	// 3 s, and a machine that is busy with seven processes and other tests its time.
+	clusterWithin = 90 * time.Second
+	// downMost is how long a killed process stays away.
+	downMost = 6 * time.Second
+)
+
+// TestClusterLosesAndDoublesNothing runs a cluster of three nodes under load while its nodes and its NATS servers are
+// killed, frozen and stopped. Then it compares the records, the copies and the log.
+func TestClusterLosesAndDoublesNothing(t *testing.T) {
+	begin := time.Now()
+	c := newClusterRun(t)
+	t.Logf("the cluster works after %v", time.Since(begin).Round(time.Millisecond))
+	kills := envInt(t, "EDDA_CRASH_KILLS", 0)
+	for i, f := range clusterPlan(c.seed, kills) {
+		c.strike(f)
+		if i%10 == 9 {
+			t.Logf("%d faults in %v", i+1, time.Since(begin).Round(time.Second))
+		}
+	}
+	c.settleAndJudgeAll()
+	c.reportCluster(begin)
+}
+
+// clusterRun is one run: three NATS servers, three nodes, and orders that flow.
+type clusterRun struct {
+	*torture
+	servers *natscluster.Cluster
+	flow    jetstream.JetStream // on a connection that goes to the next server
+	log     *clusterlog.Log
+	rnd     *rand.Rand
+	nodes   []*clusterNode
+	load    *producer
+	calmed  chan struct{} // closed when no more orders are to flow
+	flowed  chan struct{} // closed when the last was released
+	struck  []strike
+	wiped   int
+	heads   []logged // of the log's messages, once the cluster has stopped
+}
+
+// clusterNode is one node: its folder, and the process if there is one.
+type clusterNode struct {
+	*child
+	name, data string
+	up, frozen bool
+	due        time.Time // when it is started again
+	started    time.Time
+}
+
+func newClusterRun(t *testing.T) *clusterRun {
+	beside(t)
+	c := &clusterRun{torture: prepareTorture(t, crashSeed(t), &tortured, tortureManifest), calmed: make(chan struct{}), flowed: make(chan struct{})}
+	c.rnd = rand.New(rand.NewPCG(c.seed, 4))
+	c.servers = natscluster.Start(t)
+	c.natsURL, c.streams = c.servers.URLs(), c.servers.URLs()
+	c.flow = c.servers.Connect(c.servers.URLs())
+	_, err := c.flow.CreateStream(t.Context(), jetstream.StreamConfig{Name: shopStream, Subjects: shopSubjects, Replicas: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		c.nodes = append(c.nodes, c.node(fmt.Sprintf("n%d", i+1)))
+	}
+	for _, n := range c.nodes {
+		c.startNode(n)
+	}
+	c.wait("the cluster has an owner", func() bool { return c.lookForOwner() != nil })
+	ctx, cancel := context.WithTimeout(t.Context(), clusterWithin)
+	defer cancel()
+	if c.log, err = clusterlog.Open(ctx, c.flow, clusterlog.Options{Shard: clusterShard}); err != nil {
+		t.Fatal(err)
+	}
+	c.wait("every node follows", c.allFollow)
+	c.load = produceTo(t, c.flow, rand.New(rand.NewPCG(c.seed, 2)), clusterRound/messagesOfARound, clusterWithin)
+	go c.pump()
+	return c
+}
+
+// pump releases rounds of orders until they are calmed.
+func (c *clusterRun) pump() {
+	defer close(c.flowed)
+	tick := time.NewTicker(clusterRound)
+	defer tick.Stop()
+	for {
+		select {
+		case c.load.released <- ordersPerKill:
+		case <-c.calmed:
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-c.calmed:
+			return
+		}
+	}
+}
+
+// node prepares a node. Its log file outlives its processes.
+func (c *clusterRun) node(name string) *clusterNode {
+	n := &clusterNode{name: name, data: filepath.Join(c.dir, name)}
+	addr := freeAddr(c.t)
+	n.child = &child{t: c.t, out: &screen{}, err: &screen{}, addr: addr, nats: c.streams, tenant: "default"}
+	n.Process = harness.New(name, filepath.Join(c.dir, name+".log"), func() *exec.Cmd {
+		cmd := exec.Command(c.build.get(c.t), "run", "--config", c.config, "--role", "saga,effect", "--cluster", "shop", "--node", name,
+			"--nats-url", c.natsURL, "--addr", addr, "--data", n.data, c.manifest)
+		cmd.Env = harness.Environ("EDDA_LOG_LEVEL=info")
+		return cmd
+	})
+	c.t.Cleanup(func() {
+		n.Kill()
+		if c.t.Failed() {
+			c.t.Logf("%s said at the end: %s", name, n.Tail())
+		}
+	})
+	return n
+}
+
+func (c *clusterRun) startNode(n *clusterNode) {
+	c.t.Helper()
+	n.started = time.Now()
+	if err := n.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	n.up, n.due = true, time.Time{}
+}
+
+// downNode notes that a node has no process, and when it gets the next one.
+func (c *clusterRun) downNode(n *clusterNode) {
+	n.up, n.frozen = false, false
+	n.due = time.Now().Add(c.upTo(downMost))
+}
+
+func (c *clusterRun) upTo(most time.Duration) time.Duration {
+	return time.Duration(c.rnd.Int64N(int64(most)))
+}
+
+// tick starts the nodes that are due. A node that ends by itself is a failure.
+func (c *clusterRun) tick() {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		if !n.up {
+			if time.Now().After(n.due) {
+				c.startNode(n)
+			}
+			continue
+		}
+		select {
+		case <-n.Ended():
+			c.t.Fatalf("%s ended by itself: %v\n%s", n.name, n.Cmd.ProcessState, n.Tail())
+		default:
+		}
+	}
+}
+
+// wait looks until it holds, and lets nodes come back meanwhile.
+func (c *clusterRun) wait(what string, holds func() bool) {
+	c.t.Helper()
+	untilIn(c.t, clusterWithin, what, func() bool {
+		c.tick()
+		return holds()
+	})
+}
+
+// pass lets time pass.
+func (c *clusterRun) pass(d time.Duration) {
+	c.t.Helper()
+	end := time.Now().Add(d)
+	c.wait("time passes", func() bool { return time.Now().After(end) })
+}
+
+// last is the last message of the log; false where nobody answers.
+func (c *clusterRun) last() (cluster.Last, bool) {
+	if c.log == nil {
+		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+		defer cancel()
+		s, err := c.flow.Stream(ctx, clusterLog)
+		if err != nil {
+			return cluster.Last{}, false
+		}
+		m, err := s.GetLastMsgForSubject(ctx, ">")
+		if err != nil {
+			return cluster.Last{}, false
+		}
+		return cluster.Last{Seq: m.Sequence, Message: cluster.Message{Record: cluster.Record{
+			Kind: cluster.Kind(m.Header.Get("Edda-Kind")), Node: m.Header.Get("Edda-Node")}}}, true
+	}
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+	defer cancel()
+	last, err := c.log.End(ctx)
+	return last, err == nil
+}
+
+// lookForOwner is the node whose record is the last of the log, if it lives.
+func (c *clusterRun) lookForOwner() *clusterNode {
+	last, ok := c.last()
+	if !ok || last.Seq == 0 || last.Message.Kind == cluster.Seal {
+		return nil
+	}
+	i := slices.IndexFunc(c.nodes, func(n *clusterNode) bool { return n.name == cluster.NodeOf(last.Message.Node) })
+	if i < 0 {
+		c.t.Fatalf("a stranger writes to the log: %s", last.Message.Node)
+	}
+	if n := c.nodes[i]; n.up && !n.frozen {
+		return n
+	}
+	return nil
+}
+
+// owner waits for one.
+func (c *clusterRun) owner() (o *clusterNode) {
+	c.t.Helper()
+	c.wait("the cluster has an owner", func() bool {
+		o = c.lookForOwner()
+		return o != nil
+	})
+	return o
+}
+
+// ownerWithHeir waits for an owner and another node that could take over.
+func (c *clusterRun) ownerWithHeir() (o *clusterNode) {
+	c.t.Helper()
+	c.wait("the cluster has an owner and a copy", func() bool {
+		o = c.lookForOwner()
+		return o != nil && slices.ContainsFunc(c.following(), func(n *clusterNode) bool { return n != o })
+	})
+	return o
+}
+
+// standbys are the other nodes that live.
+func (c *clusterRun) standbys(o *clusterNode) (out []*clusterNode) {
+	for _, n := range c.nodes {
+		if n != o && n.up {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// standby waits for one, and chooses.
+func (c *clusterRun) standby() *clusterNode {
+	c.t.Helper()
+	var all []*clusterNode
+	c.wait("the cluster has a standby", func() bool {
+		all = c.standbys(c.owner())
+		return len(all) > 0
+	})
+	return all[c.rnd.IntN(len(all))]
+}
+
+// following are the nodes that have the records of the log, as the beats of their processes say.
+func (c *clusterRun) following() (out []*clusterNode) {
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+	defer cancel()
+	beats, err := c.flow.KeyValue(ctx, "EDDA_CLUSTER_shop")
+	if err != nil {
+		return nil
+	}
+	for _, n := range c.nodes {
+		var b cluster.Beat
+		e, err := beats.Get(ctx, "node."+n.name)
+		if err == nil && n.up && json.Unmarshal(e.Value(), &b) == nil && b.Since.After(n.started) && (b.Owner || b.Following) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func (c *clusterRun) allFollow() bool { return len(c.following()) == len(c.nodes) }
+
+// allAgree compares what the nodes say about the cluster when nothing goes on any more.
+func (c *clusterRun) allAgree(o *clusterNode) {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		var said server.ClusterStatus
+		c.wait("the nodes agree", func() bool {
+			n.get("/cluster", &said)
+			behind := slices.ContainsFunc(said.Nodes, func(other server.ClusterNode) bool {
+				return other.State != server.NodeAlive || other.Role == server.NodeJoining || other.Lag > 0
+			})
+			return said.Owner == o.name && len(said.Nodes) == len(c.nodes) && !behind
+		})
+		if said.Node != n.name || said.Problem != "" {
+			c.t.Errorf("%s says of the cluster: %+v", n.name, said)
+		}
+	}
+}
+
+// settleAndJudgeAll lets everything come to its end, stops the cluster, and compares all that it left.
+func (c *clusterRun) settleAndJudgeAll() {
+	c.t.Helper()
+	close(c.calmed)
+	<-c.flowed
+	c.load.finish()
+	begin := time.Now()
+	c.wait("every node follows", c.allFollow)
+	o := c.owner()
+	c.child, c.data = o.child, o.data
+	c.operators.url = "http://" + c.standbys(o)[0].addr // which forwards to the owner
+	c.settle(c.load.sent)
+	c.t.Logf("everything had ended %v after the last event was sent", time.Since(begin).Round(time.Millisecond))
+	if longRound() { // replays and a compaction
+		c.atRest()
+	}
+	c.allAgree(o)
+	for _, n := range append(c.standbys(o), o) {
+		if code := n.terminate(); code != 0 {
+			c.t.Errorf("%s: exit code %d: %s", n.name, code, n.Tail())
+		}
+		n.up, n.due = false, time.Now().Add(time.Hour)
+	}
+	c.judgeLog()
+	c.judgeCopies()
+	c.ledger = readBooks(c.t, filepath.Join(c.data, "store"), c.streams)
+	c.ledger.shop = c.shop
+	c.ledger.judge(c.t, c.load.sent, false)
+	set := sagaSet(c.t, tortureSagas)
+	c.ledger.model(c.t, func(edda.Key) *saga.Set { return set })
+	c.ledger.same(c.t, c.calm(c.load.sent, c.streams), c.load.sent)
+}
+
+// signalNode signals a node's process.
+func (c *clusterRun) signalNode(n *clusterNode, s syscall.Signal) {
+	c.t.Helper()
+	if err := n.Cmd.Process.Signal(s); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// wipe takes a node its folder, which its next process must get from the owner.
+func (c *clusterRun) wipe(n *clusterNode) {
+	c.t.Helper()
+	if err := os.RemoveAll(n.data); err != nil {
+		c.t.Fatal(err)
+	}
+	c.wiped++
+}
+
+// asides counts the copies that nodes have set aside, because they had parted from the log.
+func (c *clusterRun) asides() (n int) {
+	for _, node := range c.nodes {
+		entries, err := os.ReadDir(node.data)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, e := range entries {
+			n += b2i(e.IsDir() && strings.HasPrefix(e.Name(), "store") && e.Name() != "store")
+		}
+	}
+	return n
+}
