@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -113,7 +112,7 @@ func withStay(ctx context.Context, s Settings, log *zap.Logger, do func(*stay) e
 	ctx, cancel := context.WithTimeout(ctx, commandWithin)
 	defer cancel()
 	if err := t.join(ctx); err != nil {
-		return fmt.Errorf("join the cluster: %w", err)
+		return t.unjoined(err)
 	}
 	return do(t)
 }

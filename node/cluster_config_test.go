@@ -21,6 +21,8 @@ func TestAClusterRefusesWhatItCannotKeep(t *testing.T) {
 		{"Redis", func(c *Config) { c.Redis.Addr = "127.0.0.1:6379" }, "redis"},
 		{"one replica", func(c *Config) { c.Streams.Replicas = 1 }, "3 replicas at least"},
 		{"five replicas", func(c *Config) { c.Streams.Replicas = 5 }, ""},
+		{"a name with a dot", func(c *Config) { c.Cluster.Name = "shop.eu" }, "want letters"},
+		{"a node with a dot", func(c *Config) { c.Cluster.Node = "n1.internal" }, "want letters"},
 		{"no room for the log", func(c *Config) { c.Cluster.LogMax = 0 }, "cluster.log_max_bytes"},
 		{"an address", func(c *Config) { c.Cluster.Advertise = "10.0.0.5:8700" }, "want a URL"},
 		{"a URL", func(c *Config) { c.Cluster.Advertise = "https://n1.internal:8700/" }, ""},

@@ -191,7 +191,7 @@ func (t *stay) startBeats(ctx context.Context) {
 // mended by another stay.
 func (t *stay) follow(ctx context.Context, sup *systemd) error {
 	if err := t.join(ctx); err != nil {
-		return fmt.Errorf("join the cluster: %w", err)
+		return t.unjoined(err)
 	}
 	t.startBeats(ctx)
 	r, at, err := t.replica(ctx)

@@ -175,6 +175,18 @@ func noPeers(err error) bool {
 // clusterNoPeers is JSClusterNoPeersErrF of the NATS server.
 const clusterNoPeers = 10005
 
+// unjoined is the error of a node that cannot join.
+func (t *stay) unjoined(err error) error {
+	var refused *jetstream.APIError
+	if errors.As(err, &refused) && refused.ErrorCode == notClustered {
+		return edda.Classify(edda.Permanent, "join cluster %s: it needs three NATS servers that form a cluster, and this one is alone: %w", t.settings.Cluster.Name, err)
+	}
+	return fmt.Errorf("join cluster %s: %w", t.settings.Cluster.Name, err)
+}
+
+// notClustered is JSStreamReplicasNotSupportedErr of the NATS server.
+const notClustered = 10074
+
 // checkClock refuses a clock that is far from that of NATS: this node's timers would fire early or late.
 func (t *stay) checkClock(ctx context.Context) error {
 	sent := time.Now()
