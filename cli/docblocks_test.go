@@ -16,6 +16,7 @@ var blockKinds = map[string][2]string{
 	"sh":              {"docsession_test.go", "TestTheCommandsOfTheDocsRun"},
 	"console":         {"docsession_test.go", "TestTheCommandsOfTheDocsRun"},
 	"yaml":            {"docblocks_test.go", "TestTheManifestsOfTheDocsHold"},
+	"yaml config":     {"docblocks_test.go", "TestTheConfigurationsOfTheDocsAreTaken"},
 	"yaml sources":    {"source_doc_test.go", "TestTheNATSPageShowsHowASourceReads"},
 	"text mapped":     {"source_doc_test.go", "TestTheNATSPageShowsHowASourceReads"},
 	"text output":     {"docblocks_test.go", "TestTheOutputOfTheDocsIsPrinted"},
@@ -128,6 +129,25 @@ message Order { string order = 1; int64 amount_cents = 2; }
 message Receipt { string id = 1; }
 service Payments { rpc Charge(Order) returns (Receipt); }
 `,
+}
+
+// TestTheConfigurationsOfTheDocsAreTaken as they are.
+func TestTheConfigurationsOfTheDocsAreTaken(t *testing.T) {
+	n := 0
+	for _, b := range docBlocks(t) {
+		if b.info != "yaml config" {
+			continue
+		}
+		n++
+		file := filepath.Join(t.TempDir(), "edda.yaml")
+		write(t, file, b.text)
+		if code, out := (&running{}).edda(t, "config", "view", "--config", file); code != exitDone {
+			t.Errorf("%s: %s", b.page, out)
+		}
+	}
+	if n == 0 {
+		t.Error("the docs show no configuration: the test does not find it")
+	}
 }
 
 var number = regexp.MustCompile(`\d[\d,.]*`)

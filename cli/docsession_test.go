@@ -24,21 +24,23 @@ import (
 	"edda/internal/realservers"
 	"edda/internal/testcerts"
 	"edda/internal/testkit"
+	"edda/internal/testkit/natscluster"
 )
 
 // notRunHere are programs of the docs that no test of this package can run, with the reason. The edda
 // commands among their arguments are checked all the same.
 var notRunHere = map[string]string{
-	"make":      "builds, or runs for minutes; the target must exist",
-	"apt":       "changes the machine; tools/deploy installs the packages",
-	"cp":        "into /etc",
-	"systemctl": "needs a service manager; tools/deploy checks the unit",
-	"docker":    "needs an engine; tools/deploy checks the file and the image's steps",
-	"helm":      "needs a cluster; tools/helm renders the chart",
-	"kubectl":   "needs a cluster",
-	"curl":      "asks a container",
-	"go":        "the worker; systemtest TestTheExampleWorkersServeEffectsOverNATS runs it",
-	"python3":   "the worker; systemtest TestTheExampleWorkersServeEffectsOverNATS runs it",
+	"make":        "builds, or runs for minutes; the target must exist",
+	"apt":         "changes the machine; tools/deploy installs the packages",
+	"cp":          "into /etc",
+	"systemctl":   "needs a service manager; tools/deploy checks the unit",
+	"nats-server": "a server for each machine; the test's own are in their place",
+	"docker":      "needs an engine; tools/deploy checks the file and the image's steps",
+	"helm":        "needs a cluster; tools/helm renders the chart",
+	"kubectl":     "needs a cluster",
+	"curl":        "asks a container",
+	"go":          "the worker; systemtest TestTheExampleWorkersServeEffectsOverNATS runs it",
+	"python3":     "the worker; systemtest TestTheExampleWorkersServeEffectsOverNATS runs it",
 }
 
 // TestTheCommandsOfTheDocsRun runs the commands of each page in their order, in a folder of its own.
@@ -197,7 +199,7 @@ func (s *docSession) replaced(word string) string {
 }
 
 // soon are commands that may come before what they need is there: they are repeated.
-var soon = regexp.MustCompile(`^(instance (describe|list|held|parked|retry|skip)|ls|deadletter (list|show)|hero (job (list|status|logs)|flow (list|show))|lint|test|graph) ?`)
+var soon = regexp.MustCompile(`^(instance (describe|list|held|parked|retry|skip)|cluster (status|move)|ls|deadletter (list|show)|hero (job (list|status|logs)|flow (list|show))|lint|test|graph) ?`)
 
 // edda runs a command of the product. One that may come too soon is repeated until it
 // shows what it should.
@@ -254,7 +256,7 @@ func (s *docSession) edda(env map[string]string, words, want []string, file stri
 // serve starts a process that goes on, in place of the one before it.
 func (s *docSession) serve(env map[string]string, words []string) {
 	t := s.t
-	if words[0] != "hero" && s.serving != nil {
+	if words[0] != "hero" && s.serving != nil && !slices.Contains(words, "--cluster") {
 		if code := s.serving.stop(); code != exitDone {
 			t.Errorf("the process ends with %d\n%s", code, s.serving.err)
 		}
@@ -282,6 +284,10 @@ func (s *docSession) serve(env map[string]string, words []string) {
 			s.env["COORDINATOR_URL"], s.env["EDDA_REDIS"], s.replace["127.0.0.1:6379"] = m[1], "redis://"+m[2], m[2]
 		}
 	case "run":
+		if slices.Contains(words, "--cluster") {
+			s.serveNode(list, words)
+			return
+		}
 		if i := slices.Index(words, "--addr"); i > 0 { // startRun has another
 			words = slices.Delete(words, i, i+2)
 		}
@@ -295,6 +301,17 @@ func (s *docSession) serve(env map[string]string, words []string) {
 		s.replace["edda.internal:8700"] = s.serving.addr
 	}
 }
+
+// serveNode starts a node of a cluster beside the others, and returns when it follows the log.
+func (s *docSession) serveNode(env, words []string) {
+	s.serving = startRunIn(s.t, env, s.replace[clusterURLs], words[1:]...)
+	if m := s.serving.err.wait(s.t, `"msg":"following the log"|\(ended\)`); m[0] == "(ended)" {
+		s.t.Fatalf("edda %s:\n%s", strings.Join(words, " "), s.serving.err)
+	}
+}
+
+// clusterURLs are the addresses of the NATS servers of a cluster in the docs.
+const clusterURLs = "nats://127.0.0.1:4222,nats://127.0.0.1:4223,nats://127.0.0.1:4224"
 
 // nats publishes as the nats CLI does: pub -J [-H name:value]... SUBJECT BODY.
 func (s *docSession) nats(words []string) {
@@ -322,6 +339,12 @@ func (s *docSession) nats(words []string) {
 
 // beforeSections prepare what the commands of a section act on.
 var beforeSections = map[string]func(*docSession){
+	"CLUSTER.md Try it on one machine": func(s *docSession) {
+		s.replace[clusterURLs] = natscluster.Start(s.t).URLs()
+		for _, port := range []string{"8701", "8702", "8703"} {
+			s.replace["127.0.0.1:"+port] = freeAddr(s.t)
+		}
+	},
 	"DEPLOY.md systemd and packages": func(s *docSession) { s.replace["/etc/edda/manifests"] = "orders" },
 	"HERO.md Messages and the router": func(s *docSession) {
 		s.command(`edda hero call context.create '{"context": {"id": 1, "admins": [12], "readers": [], "executors": []}}'`, nil)
