@@ -151,7 +151,7 @@ func conforms(t *testing.T, values map[string]any) error {
 
 func TestTheChartRendersAsHelmDid(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"least", "all"} {
+	for _, name := range []string{"least", "all", "cluster"} {
 		rendered, err := render(t, readYAML(t, "deploy/helm/golden/"+name+".values.yaml"))
 		if err != nil {
 			t.Fatal(err)
@@ -201,8 +201,13 @@ func TestTheChartCarriesTheDashboardsAndAlertsAsTheyAre(t *testing.T) {
 func TestTheChartRefusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]string{
-		"{replicas: 2}":         "replicas is 2, and a store has one process",
-		"{api: {expose: true}}": "api.expose needs secrets.tokens",
+		"{replicas: 2}": "replicas is 2, and a store has one process",
+		"{cluster: {enabled: true}, replicas: 1, secrets: {tokens: a, node: b, tls: c}}": "a cluster needs a second copy",
+		"{cluster: {enabled: true}, replicas: 3}":                                        "cluster.enabled needs secrets.tokens",
+		"{cluster: {enabled: true}, replicas: 3, secrets: {tokens: a, node: b}}":         "cluster.enabled needs secrets.tls",
+		"{cluster: {enabled: true}, replicas: 3, secrets: {tokens: a, tls: c}}":          "cluster.enabled needs secrets.node",
+		"{cluster: {enabled: true, name: a.b}, replicas: 3}":                             "/cluster/name",
+		"{api: {expose: true}}":                                 "api.expose needs secrets.tokens",
 		"{api: {expose: true}, secrets: {tokens: edda-tokens}}": "api.expose needs secrets.tls",
 		"{replica: 1}":                        "'replica' not allowed",
 		"{terminationGracePeriodSeconds: 10}": "terminationGracePeriodSeconds",
@@ -222,7 +227,13 @@ func TestTheChartRefusesWhatCannotWork(t *testing.T) {
 // lays a config map: links into a hidden folder, which is a link too.
 func TestEddaTakesWhatTheChartMounts(t *testing.T) {
 	t.Parallel()
-	rendered, err := render(t, readYAML(t, "deploy/helm/golden/least.values.yaml"))
+	for _, values := range []string{"least", "cluster"} {
+		t.Run(values, func(t *testing.T) { takesConfig(t, values) })
+	}
+}
+
+func takesConfig(t *testing.T, values string) {
+	rendered, err := render(t, readYAML(t, "deploy/helm/golden/"+values+".values.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,6 +250,62 @@ func TestEddaTakesWhatTheChartMounts(t *testing.T) {
 		if out, err := exec.Command(edda(), args...).CombinedOutput(); err != nil {
 			t.Errorf("edda %v: %v\n%s", args, err, out)
 		}
+	}
+}
+
+// podSet is what a test reads of a stateful set.
+type podSet struct {
+	Metadata struct{ Name string }
+	Spec     struct {
+		Template struct {
+			Spec struct {
+				Containers []struct {
+					Env []struct {
+						Name, Value string
+						ValueFrom   struct{ FieldRef struct{ FieldPath string } }
+					}
+					Lifecycle map[string]any
+				}
+			}
+		}
+	}
+}
+
+// Each pod of a cluster is a node of its own name, at its own address.
+func TestThePodsOfAClusterAreItsNodes(t *testing.T) {
+	t.Parallel()
+	rendered, err := render(t, readYAML(t, "deploy/helm/golden/cluster.values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set podSet
+	if err := yaml.Unmarshal([]byte(rendered["statefulset.yaml"]), &set); err != nil {
+		t.Fatal(err)
+	}
+	container := set.Spec.Template.Spec.Containers[0]
+	// as the kubelet does
+	cmd, pod := exec.Command(edda(), "config", "view"), map[string]string{}
+	for _, v := range container.Env {
+		if v.ValueFrom.FieldRef.FieldPath == "metadata.name" {
+			v.Value = set.Metadata.Name + "-0"
+		}
+		for name, value := range pod {
+			v.Value = strings.ReplaceAll(v.Value, "$("+name+")", value)
+		}
+		pod[v.Name] = v.Value
+		cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
+	}
+	out, err := cmd.CombinedOutput()
+	for _, want := range []string{"node: orders-edda-0", "advertise: https://orders-edda-0.orders-edda.shop.svc:8700"} {
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v: the configuration lacks %q:\n%s", err, want, out)
+		}
+	}
+	if pod["EDDA_URL"] != "https://orders-edda-0.orders-edda.shop.svc:8700" {
+		t.Errorf("commands in the pod call %s", pod["EDDA_URL"])
+	}
+	if container.Lifecycle != nil {
+		t.Errorf("a standby would forward the hook to the owner: %v", container.Lifecycle)
 	}
 }
 

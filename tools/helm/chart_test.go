@@ -147,6 +147,7 @@ func TestHelmRefusesWhatCannotWork(t *testing.T) {
 		want   string
 	}{
 		{map[string]any{"replicas": 2}, "replicas is 2, and a store has one process"},
+		{map[string]any{"replicas": 3, "cluster": map[string]any{"enabled": true}}, "cluster.enabled needs secrets.tokens"},
 		{map[string]any{"api": map[string]any{"expose": true}}, "api.expose needs secrets.tokens"},
 		{map[string]any{"replica": 1}, "replica"},
 		{map[string]any{"terminationGracePeriodSeconds": 10}, "terminationGracePeriodSeconds"},

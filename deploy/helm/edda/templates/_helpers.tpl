@@ -32,6 +32,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the API is served to other pods. */}}
+{{- define "edda.served" -}}
+{{- if or .Values.api.expose .Values.cluster.enabled -}}yes{{- end -}}
+{{- end -}}
+
 {{/* edda.yaml: what the chart knows, then `config` over it. */}}
 {{- define "edda.config" -}}
 {{- $c := dict "role" "combined" "data" "/data" "probe_addr" ":8701" "manifests" (list "/manifests") -}}
@@ -53,14 +58,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.secrets.effects -}}
 {{- $_ := set $c "effects" (dict "secrets" "/secrets/effects") -}}
 {{- end -}}
-{{- if .Values.api.expose -}}
+{{- if include "edda.served" . -}}
+{{- $by := ternary "cluster.enabled" "api.expose" .Values.cluster.enabled -}}
 {{- if not .Values.secrets.tokens -}}
-{{- fail "api.expose needs secrets.tokens: without tokens everyone in the cluster could call" -}}
+{{- fail (printf "%s needs secrets.tokens: without tokens everyone in the cluster could call" $by) -}}
 {{- end -}}
 {{- if not (or .Values.secrets.tls .Values.api.tlsElsewhere) -}}
-{{- fail "api.expose needs secrets.tls, or api.tlsElsewhere where a mesh terminates TLS" -}}
+{{- fail (printf "%s needs secrets.tls, or api.tlsElsewhere where a mesh terminates TLS" $by) -}}
 {{- end -}}
 {{- $_ := set $c "addr" "0.0.0.0:8700" -}}
+{{- end -}}
+{{- if .Values.cluster.enabled -}}
+{{- if not .Values.secrets.node -}}
+{{- fail "cluster.enabled needs secrets.node: with its token a pod copies the store of another one" -}}
+{{- end -}}
+{{- $n := dict "name" (.Values.cluster.name | default (include "edda.fullname" .)) "token_file" "/secrets/node/token" -}}
+{{- if .Values.secrets.tls -}}
+{{- $_ := set $n "ca" "/secrets/tls/ca.crt" -}}
+{{- end -}}
+{{- $_ := set $c "cluster" $n -}}
 {{- end -}}
 {{- mergeOverwrite $c (deepCopy .Values.config) | toYaml -}}
 {{- end -}}
@@ -68,7 +84,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The secrets that the pod mounts, by the name of their folder below /secrets. */}}
 {{- define "edda.secrets" -}}
 {{- $all := dict "nats" .Values.nats.credsSecret "drain" .Values.secrets.drain -}}
-{{- range $name := list "effects" "tokens" "tls" "keyset" -}}
+{{- range $name := list "effects" "tokens" "tls" "keyset" "node" -}}
 {{- $_ := set $all $name (index $.Values.secrets $name) -}}
 {{- end -}}
 {{- range $name, $secret := $all -}}
