@@ -54,6 +54,8 @@ func newClusterMetrics() *clusterMetrics {
 		{"edda_cluster_epoch", "The epoch of the last record of the replicated log that this node has.",
 			func(b cluster.Beat, _ []cluster.Member) float64 { return float64(b.Epoch) }},
 		{"edda_cluster_copies", "Nodes that are alive and follow the log, as this node knows.", copies},
+		{"edda_cluster_nodes", "Nodes of the cluster that this node knows, itself and dead ones among them.",
+			func(_ cluster.Beat, others []cluster.Member) float64 { return float64(1 + len(others)) }},
 		{"edda_replica_lag_records", "Records that the owner has and this node's copy has not.",
 			func(b cluster.Beat, others []cluster.Member) float64 { return float64(lag(b, others)) }},
 	} {

@@ -129,15 +129,20 @@ func troubled(t *testing.T) served {
 	return out
 }
 
-// onlyInTrouble are metrics without a series while nothing is wrong. Their labels are those of
-// the manual, which a test of the product holds to the code.
-var onlyInTrouble = regexp.MustCompile(`^edda_(intake_paused|sagas_behind)$`)
+// servedElsewhere are metrics without a series while nothing is wrong, and those of a cluster. Their labels are those
+// of the manual, which a test of the product holds to the code.
+var servedElsewhere = regexp.MustCompile(`^edda_(intake_paused|sagas_behind|cluster_[a-z]+|replica_lag_records|log_append_seconds)$`)
 
-// documented adds the metrics of the manual that are served only in trouble.
+// documented adds the metrics of the manual that servedElsewhere names.
 func (s served) documented(page string) {
-	for _, row := range regexp.MustCompile("(?m)^\\| `(edda_[a-z_]+)\\{([a-z,]+)\\}` \\|").FindAllStringSubmatch(page, -1) {
-		if onlyInTrouble.MatchString(row[1]) {
-			s.add(row[1], strings.Split(row[2], ",")...)
+	for _, row := range regexp.MustCompile("(?m)^\\| `(edda_[a-z_]+)\\{([a-z,]+)\\}` \\| ([a-z]+)").FindAllStringSubmatch(page, -1) {
+		if !servedElsewhere.MatchString(row[1]) {
+			continue
+		}
+		labels := strings.Split(row[2], ",")
+		s.add(row[1], labels...)
+		if row[3] == "histogram" {
+			s.add(row[1]+"_bucket", append(labels, "le")...)
 		}
 	}
 }
