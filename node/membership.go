@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -83,8 +84,22 @@ func (t *stay) replaceable(m *membership, transaction uint64, why error) error {
 		"or begin the log with it (edda cluster relog, when all nodes have stopped): %w", t.dir(), transaction, what, why)
 }
 
-// lostLog is the error of a copy whose cluster has lost its log.
-func (t *stay) lostLog(what string, transaction uint64) error {
+// lostWithin is how long a loss must show before this node believes it. A NATS server that has just started, or was
+// deposed, may know less than the others for a while.
+const lostWithin = 15 * time.Second
+
+// errLooksLost says that something of the cluster looks lost, and that it is too early to believe it.
+var errLooksLost = edda.Classify(edda.Temporary, "it looks lost; NATS is asked again")
+
+// lost is the error of a copy whose cluster has lost its bucket, its log or records of that. It is permanent once that
+// has shown for lostWithin.
+func (t *stay) lost(what string, transaction uint64) error {
+	if t.lostSince.IsZero() {
+		t.lostSince = time.Now()
+	}
+	if time.Since(t.lostSince) < lostWithin {
+		return fmt.Errorf("the %s of cluster %s: %w", what, t.settings.Cluster.Name, errLooksLost)
+	}
 	return edda.Classify(edda.Permanent, "cluster %s has lost its %s, and the copy in folder %s ends at transaction %d: stop all nodes, find the copy with the "+
 		"highest transaction, and begin the log again with it: edda cluster relog --cluster %s --data %s",
 		t.settings.Cluster.Name, what, t.dir(), transaction, t.settings.Cluster.Name, t.settings.Data)

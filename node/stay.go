@@ -44,16 +44,18 @@ type stay struct {
 	settings Settings
 	log      *zap.Logger
 	metrics  *clusterMetrics
-	first    bool // of this process: another process may have the name of this node
-	node     string
-	run      string
-	since    time.Time
-	conn     *nats.Conn
-	js       jetstream.JetStream
-	stored   *clusterlog.Log
-	shipped  cluster.Log                        // the same, measured
-	nodes    atomic.Pointer[clusternodes.Nodes] // nil before the join
-	agreed   clusternodes.Agreed
+	// lostSince is when something of the cluster began to look lost; zero while nothing does.
+	lostSince time.Time
+	first     bool // of this process: another process may have the name of this node
+	node      string
+	run       string
+	since     time.Time
+	conn      *nats.Conn
+	js        jetstream.JetStream
+	stored    *clusterlog.Log
+	shipped   cluster.Log                        // the same, measured
+	nodes     atomic.Pointer[clusternodes.Nodes] // nil before the join
+	agreed    clusternodes.Agreed
 	// shipper is nil until this node owns the log, behind owned.
 	shipper     atomic.Pointer[standby.Shipper]
 	owned       cluster.Mark
@@ -225,6 +227,12 @@ func (t *stay) replica(ctx context.Context) (*store.Replica, cluster.Mark, error
 		switch {
 		case err == nil:
 			return r, at, nil
+		case errors.Is(err, errLooksLost):
+			t.say(func(b *cluster.Beat) { b.Problem = err.Error() })
+			if err := backoff.Wait(ctx, joinAgain); err != nil {
+				return nil, at, err
+			}
+			continue
 		case errors.Is(err, errNoCopy):
 			t.log.Info("this node has no copy of the store yet")
 		case errors.Is(err, standby.ErrDiverged), errors.Is(err, cluster.ErrTrimmed):
@@ -284,7 +292,7 @@ func (t *stay) offer(ctx context.Context) (a clusternodes.Agreed, err error) {
 		if err != nil {
 			return a, err
 		}
-		return a, errors.Join(t.lostLog("bucket", r.LSN()), r.Close())
+		return a, errors.Join(t.lost("bucket", r.LSN()), r.Close())
 	}
 	o, err := t.settings.StoreOptions()
 	if err != nil {
@@ -367,13 +375,13 @@ func (t *stay) place(ctx context.Context, r *store.Replica) (at cluster.Mark, er
 		return at, err
 	}
 	if last.Seq == 0 && m != nil && m.Begun && m.Created.Equal(t.agreed.Created) {
-		return at, t.lostLog("log", r.LSN())
+		return at, t.lost("log", r.LSN())
 	}
 	at, err = standby.Find(ctx, t.shipped, r)
 	switch {
 	case errors.Is(err, cluster.ErrAbsent) && r.LSN() > last.Message.LSN+1:
 		// An owner is one transaction ahead of the log at most, so the log is not what it was.
-		return at, t.lostLog("records", r.LSN())
+		return at, t.lost("records", r.LSN())
 	case errors.Is(err, standby.ErrDiverged):
 		if refused := t.replaceable(m, r.LSN(), err); refused != nil {
 			return at, refused

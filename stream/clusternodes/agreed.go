@@ -40,15 +40,19 @@ func (n *Nodes) Agreed(ctx context.Context) (a Agreed, known bool, err error) {
 	return a, err == nil, err
 }
 
+// agreed asks the leader: another server may not know yet that the cluster was founded.
 func (n *Nodes) agreed(ctx context.Context) (a Agreed, revision uint64, err error) {
-	e, err := n.kv.Get(ctx, agreedKey)
+	m, err := n.leader.GetLastMsgForSubject(ctx, "$KV."+n.kv.Bucket()+"."+agreedKey)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return a, 0, jetstream.ErrKeyNotFound
+	}
 	if err != nil {
 		return a, 0, fmt.Errorf("read what the cluster %s has agreed on: %w", n.o.Cluster, err)
 	}
-	if err := json.Unmarshal(e.Value(), &a); err != nil {
+	if err := json.Unmarshal(m.Data, &a); err != nil {
 		return a, 0, edda.Classify(edda.Permanent, "what the cluster %s has agreed on is no JSON: %w", n.o.Cluster, err)
 	}
-	return a, e.Revision(), nil
+	return a, m.Sequence, nil
 }
 
 // Found founds the cluster, unless another node was first. It returns what the nodes agree on from now on.
