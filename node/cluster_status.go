@@ -45,6 +45,15 @@ func (t *stay) processStatus(context.Context) server.ProcessStatus {
 	return s
 }
 
+// drainBy returns the drain of a standby, which has nothing to bring to an end.
+func (t *stay) drainBy(stop func()) func(context.Context, server.Operator) server.Drain {
+	return func(_ context.Context, who server.Operator) server.Drain {
+		t.log.Info("this node stops", zap.String("by", who.By), zap.String("why", who.Why))
+		stop()
+		return server.Drain{Draining: true}
+	}
+}
+
 // connected returns why NATS is not reached.
 func (t *stay) connected() error {
 	if t.nodes.Load() == nil {
@@ -64,6 +73,9 @@ func (t *stay) Status(context.Context) server.ClusterStatus {
 	t.mu.Unlock()
 	s := server.ClusterStatus{
 		Name: t.settings.Cluster.Name, StoreID: store, Node: t.node, Epoch: b.Epoch, Level: level, LSN: b.LSN,
+	}
+	if silent := t.nodeSilence(); silent > cluster.DeadAfter {
+		s.Problem = fmt.Sprintf("NATS has taken no beat of node %s for %s: what it knows of the others may be old", t.node, silent.Round(time.Second))
 	}
 	all := append(others, cluster.Member{Node: cluster.Node{ID: t.node}, Beat: b})
 	for _, m := range all {
@@ -85,14 +97,16 @@ func (t *stay) Status(context.Context) server.ClusterStatus {
 		}
 		switch {
 		case m.ID == s.Owner:
-			n.Role = server.NodeOwner
+			n.Role, n.Lag = server.NodeOwner, 0
 		case m.Beat.Following, m.Beat.Owner:
 			n.Role = server.NodeStandby
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
 	slices.SortFunc(s.Nodes, func(a, b server.ClusterNode) int { return strings.Compare(a.Node, b.Node) })
-	s.Problem = problemOf(s)
+	if s.Problem == "" {
+		s.Problem = problemOf(s)
+	}
 	return s
 }
 
@@ -119,6 +133,15 @@ func problemOf(s server.ClusterStatus) string {
 		}
 	}
 	return ""
+}
+
+// nodeSilence is how long NATS has taken no beat of this node; 0 before it joined.
+func (t *stay) nodeSilence() time.Duration {
+	n := t.nodes.Load()
+	if n == nil {
+		return 0
+	}
+	return n.Silence()
 }
 
 // Owner returns where the owner answers.

@@ -87,7 +87,7 @@ func (n *clusterNode) stand(ctx context.Context, t *stay, hungUp <-chan os.Signa
 	if err != nil {
 		return &ConfigError{err}
 	}
-	s, err := n.standbyServer(t, guards)
+	s, err := n.standbyServer(t, guards, stop)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (n *clusterNode) reload(t *stay, g guards) bool {
 }
 
 // standbyServer is the HTTP server of a standby. It listens.
-func (n *clusterNode) standbyServer(t *stay, g guards) (*server.Server, error) {
+func (n *clusterNode) standbyServer(t *stay, g guards, stop func()) (*server.Server, error) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildGauge(n.settings.Build))
 	n.metrics.register(metrics)
@@ -150,7 +150,7 @@ func (n *clusterNode) standbyServer(t *stay, g guards) (*server.Server, error) {
 	s, err := server.NewStandby(server.StandbyOptions{
 		Addr: n.settings.Addr, ProbeAddr: n.settings.ProbeAddr, Build: n.settings.Build, Log: t.log, Metrics: metrics, Register: metrics,
 		Tokens: g.tokens, Certificates: g.certificates, TLSEnds: n.settings.TLS.Elsewhere,
-		Status: t.processStatus, Cluster: t, Node: t.node, Client: client,
+		Status: t.processStatus, Drain: t.drainBy(stop), Cluster: t, Node: t.node, Client: client,
 	})
 	if err != nil {
 		return nil, &ConfigError{n.settings.callersVariable(err)}

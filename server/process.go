@@ -226,10 +226,15 @@ func (s *Server) process() {
 		}
 		return &body[Info]{info}, nil
 	}, summary("Show the state of this process", "process"))
-	huma.Post(s.api, "/admin/drain", func(ctx context.Context, who *Operator) (*body[Drain], error) {
-		return &body[Drain]{s.options.Process.Drain(ctx, *who)}, nil
-	}, summary("Drain this process; call again for the progress", "process"))
+	s.drain(func(ctx context.Context, who Operator) Drain { return s.options.Process.Drain(ctx, who) })
 	huma.Post(s.api, "/admin/reload", s.reload, summary("Reload the manifests", "process"))
+}
+
+// drain registers the route that stops the process which is asked.
+func (s *Server) drain(do func(context.Context, Operator) Drain) {
+	huma.Post(s.api, "/admin/drain", func(ctx context.Context, who *Operator) (*body[Drain], error) {
+		return &body[Drain]{do(ctx, *who)}, nil
+	}, summary("Drain this process; call again for the progress", "process"))
 }
 
 func (s *Server) reload(ctx context.Context, q *ReloadOrder) (*body[Reload], error) {

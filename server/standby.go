@@ -45,7 +45,7 @@ const (
 	ownerIdleFor = idleTimeout / 2
 )
 
-// StandbyOptions configure the server of a standby. Status and Cluster are required. The fields up to TLSEnds are
+// StandbyOptions configure the server of a standby. Status, Drain and Cluster are required. The fields up to TLSEnds are
 // those of Options.
 type StandbyOptions struct {
 	Addr         string
@@ -60,6 +60,8 @@ type StandbyOptions struct {
 
 	// Status is the Status of a Process.
 	Status func(ctx context.Context) ProcessStatus
+	// Drain begins the stop of this node. It is the only act that a standby does not forward.
+	Drain func(ctx context.Context, who Operator) Drain
 	// Cluster answers GET /cluster. Only its Status and its Owner are called.
 	Cluster Cluster
 	// Node is the name of this node.
@@ -70,7 +72,7 @@ type StandbyOptions struct {
 }
 
 // NewStandby makes the server of a node that does not own the store; it does not listen yet. It answers the
-// probes and GET /cluster itself, and forwards all other calls to the owner, one hop far.
+// probes, GET /cluster and POST /admin/drain itself, and forwards all other calls to the owner, one hop far.
 //
 // It authenticates a caller by the same tokens as the owner does, so that nobody without one costs the owner a
 // request. The rights, the tenant and the audit's name of the caller are the owner's to judge: headers pass as they
@@ -82,8 +84,8 @@ type StandbyOptions struct {
 // owns the store, because a 503 that says so helps a client more than a service without endpoints. A node that has
 // no copy yet should not be ready, so that an update goes on only when the copy is there.
 func NewStandby(o StandbyOptions) (*Server, error) {
-	if o.Status == nil || o.Cluster == nil {
-		return nil, errors.New("a standby's server needs a status and a cluster")
+	if o.Status == nil || o.Cluster == nil || o.Drain == nil {
+		return nil, errors.New("a standby's server needs a status, a cluster and a drain")
 	}
 	base := Options{
 		Addr: o.Addr, ProbeAddr: o.ProbeAddr, Build: o.Build, Log: o.Log, Metrics: o.Metrics, Register: o.Register,
@@ -99,6 +101,7 @@ func NewStandby(o StandbyOptions) (*Server, error) {
 	s.api = humago.New(s.routes, config)
 	s.probes(s.routes)
 	s.clusterStatus()
+	s.drain(o.Drain)
 	s.routes.Handle("/", s.forward)
 	s.servers()
 	return s, nil

@@ -30,7 +30,7 @@ import (
 func follower(t *testing.T, c *fakeCluster, change ...func(*StandbyOptions)) *Server {
 	t.Helper()
 	f := newFakes()
-	o := StandbyOptions{Node: "n2", Cluster: c, Status: f.Status, Metrics: prometheus.NewRegistry()}
+	o := StandbyOptions{Node: "n2", Cluster: c, Status: f.Status, Drain: f.Drain, Metrics: prometheus.NewRegistry()}
 	for _, change := range change {
 		change(&o)
 	}
@@ -62,7 +62,7 @@ func TestAStandbyAnswersAsTheOwnerDoes(t *testing.T) {
 		method, path := concrete(route)
 		for _, query := range []string{"", "?process=true;", "?a=%zz"} {
 			for name := range tokens {
-				if rights()[route].open || route == "GET /cluster" {
+				if rights()[route].open || route == "GET /cluster" || route == "POST /admin/drain" {
 					continue
 				}
 				headers := []string{bearer(name), "x-tenant-id: acme", "x-edda-why: test", "x-edda-by: ann", "idempotency-key: m1"}
@@ -238,11 +238,11 @@ func TestAStandbyRefusesWhatTheOwnersGuardRefuses(t *testing.T) {
 		owner.Config.Handler.ServeHTTP(w, r)
 	})
 	h := following(t, c)
-	if code, body := call(t, h, "POST", "/admin/drain", "", "Origin: "+h.URL); code != 200 || reached.Load() != 1 {
+	if code, body := call(t, h, "POST", "/admin/reload", "", "Origin: "+h.URL); code != 200 || reached.Load() != 1 {
 		t.Errorf("a page of the standby: %d %s", code, body)
 	}
 	for _, headers := range [][]string{{"Origin: http://evil.example"}, {"Sec-Fetch-Site: cross-site"}, {"Origin: " + owner.URL}, {"Host: evil.example"}} {
-		if code, body := call(t, h, "POST", "/admin/drain", "", headers...); code != 403 && code != 421 || reached.Load() != 1 {
+		if code, body := call(t, h, "POST", "/admin/reload", "", headers...); code != 403 && code != 421 || reached.Load() != 1 {
 			t.Errorf("%q: %d %s, %d calls", headers, code, body, reached.Load())
 		}
 	}
@@ -300,9 +300,10 @@ func TestTheCertificateOfAStandbyGivesACallerNoRight(t *testing.T) {
 
 func TestAStandbyNeedsItsParts(t *testing.T) {
 	for name, o := range map[string]StandbyOptions{
-		"no status":     {Cluster: &fakeCluster{}},
-		"no cluster":    {Status: newFakes().Status},
-		"other machine": {Cluster: &fakeCluster{}, Status: newFakes().Status, Addr: ":0"},
+		"no status":     {Cluster: &fakeCluster{}, Drain: newFakes().Drain},
+		"no cluster":    {Status: newFakes().Status, Drain: newFakes().Drain},
+		"no drain":      {Status: newFakes().Status, Cluster: &fakeCluster{}},
+		"other machine": {Cluster: &fakeCluster{}, Status: newFakes().Status, Drain: newFakes().Drain, Addr: ":0"},
 	} {
 		if _, err := NewStandby(o); err == nil {
 			t.Errorf("%s: no error", name)
@@ -546,5 +547,21 @@ func TestTheAddressOfAStandbyIsFreeWhenItHasEnded(t *testing.T) {
 		testkit.Must(t, again.Listen())
 		testkit.Must(t, again.Close())
 		_ = conn.Close()
+	}
+}
+
+// TestAStandbyDrainsItself: a drain is about the process that is asked, and not about the owner.
+func TestAStandbyDrainsItself(t *testing.T) {
+	owner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { t.Errorf("%s %s reaches the owner", r.Method, r.URL) }))
+	defer owner.Close()
+	h := following(t, &fakeCluster{url: owner.URL}, func(o *StandbyOptions) {
+		o.Tokens = keeper(t)
+		o.Drain = func(_ context.Context, who Operator) Drain { return Drain{Draining: true, Stage: who.By} }
+	})
+	if code, body := call(t, h, "POST", "/admin/drain", "", bearer("operator-all")); code != 403 {
+		t.Errorf("an operator drains a node: %d %s", code, body)
+	}
+	if code, body := call(t, h, "POST", "/admin/drain", "", bearer("admin-all")); code != 200 || !strings.Contains(body, `"draining":true`) {
+		t.Errorf("%d %s", code, body)
 	}
 }

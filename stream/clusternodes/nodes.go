@@ -69,6 +69,7 @@ type Nodes struct {
 
 	mu       sync.Mutex // guards the fields below
 	detector *cluster.Detector
+	accepted time.Duration           // when the last accepted beat was sent; of the fence's clock
 	last     map[string]cluster.Beat // the last one of each other node
 }
 
@@ -125,6 +126,16 @@ func (n *Nodes) Others() (out []cluster.Member) {
 		out = append(out, cluster.Member{Node: node, Beat: n.last[node.ID]})
 	}
 	return out
+}
+
+// Silence is how long no beat of this node was accepted; 0 before the first one.
+func (n *Nodes) Silence() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.accepted == 0 {
+		return 0
+	}
+	return n.fence.Now().Boot - n.accepted
 }
 
 // Expect counts the silence of a node that a shard names, also if the bucket has no beat of it.
@@ -188,6 +199,7 @@ func (n *Nodes) beat(ctx context.Context) []string {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.accepted = sent.Boot
 	return n.detector.Accepted(sent.Boot, revision)
 }
 

@@ -196,7 +196,7 @@ func testFence(t *testing.T, c *natscluster.Cluster) {
 	owner.stop()
 	stopped := time.Now()
 	testkit.Until(t, within, "the fence closes", func() bool { return !owner.Fence().Open() })
-	if took := time.Since(stopped); took > cluster.LapseAfter || other.of("owner").Dead {
+	if took := time.Since(stopped); took >= cluster.DeadAfter || other.of("owner").Dead {
 		t.Errorf("the fence closes after %s; the other node has convicted: %v", took, other.of("owner").Dead)
 	}
 	if n := proofs.Load(); n != 1 {

@@ -74,12 +74,12 @@ func EnoughReplicas(found jetstream.StreamConfig, least int) error {
 	if found.Replicas >= least {
 		return nil
 	}
-	what := "stream " + found.Name
+	kind, edit, name := "stream", "stream edit", found.Name
 	if bucket, ok := strings.CutPrefix(found.Name, "KV_"); ok {
-		what = "bucket " + bucket
+		kind, edit, name = "bucket", "kv edit", bucket
 	}
-	return edda.Classify(edda.Permanent, "%s has %d of the %d replicas that a cluster needs: nats stream edit %s --replicas=%d adds them",
-		what, found.Replicas, least, found.Name, least)
+	return edda.Classify(edda.Permanent, "%s %s has %d of the %d replicas that a cluster needs: nats %s %s --replicas=%d adds them",
+		kind, name, found.Replicas, least, edit, name, least)
 }
 
 // addSubjects adds the new subjects that a stream lacks. If the server refuses, Unfit says what to

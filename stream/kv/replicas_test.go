@@ -43,7 +43,7 @@ func TestBucketsBelowTheLeastReplicasAreRefused(t *testing.T) {
 					}
 				}
 				err := test.open(ctx, w.JS, 3)
-				testkit.WantError(t, err, edda.Permanent, "bucket "+test.bucket+" has 1 of the 3 replicas", "nats stream edit KV_"+test.bucket+" --replicas=3")
+				testkit.WantError(t, err, edda.Permanent, "bucket "+test.bucket+" has 1 of the 3 replicas", "nats kv edit "+test.bucket+" --replicas=3")
 				if leases, err := w.JS.KeyValue(ctx, LeaseBucket); err == nil {
 					if _, err := leases.Get(ctx, "s2"); !errors.Is(err, jetstream.ErrKeyNotFound) {
 						t.Errorf("a refused process has a lease: %v", err)
