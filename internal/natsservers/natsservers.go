@@ -172,6 +172,17 @@ func (s *Servers) Addrs() map[string]string {
 // Process is that of a server.
 func (s *Servers) Process(name string) *harness.Process { return s.processes[name] }
 
+// Wipe kills a server and removes its files, as the loss of its machine does.
+func (s *Servers) Wipe(name string) error {
+	s.processes[name].Kill()
+	for _, d := range s.all {
+		if d.Name == name {
+			return os.RemoveAll(d.Dir)
+		}
+	}
+	return nil
+}
+
 // Stop kills the servers: a test or a demo does not need their files any more.
 func (s *Servers) Stop() error {
 	for _, p := range s.processes {

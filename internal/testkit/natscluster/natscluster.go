@@ -110,6 +110,12 @@ func (c *Cluster) awaitInfo(js jetstream.JetStream, stream, what string, holds f
 // Kill ends a server at once, without a word to the others.
 func (c *Cluster) Kill(name string) { c.servers.Process(name).Kill() }
 
+// Wipe kills a server and removes its files.
+func (c *Cluster) Wipe(name string) {
+	c.t.Helper()
+	testkit.Must(c.t, c.servers.Wipe(name))
+}
+
 // Restart starts a killed server on its files.
 func (c *Cluster) Restart(name string) {
 	c.t.Helper()

@@ -1,0 +1,116 @@
+//go:build !race
+
+package systemtest
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"edda/internal/testkit/natscluster"
+	"edda/server"
+)
+
+// TestAClusterOutlivesTheLossOfJetStream: all three NATS servers lose their files while the nodes are killed. The nodes
+// refuse to begin anything by themselves, and say how far each copy is. The log is begun again with the longest copy, and
+// every instance is there.
+func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
+	beside(t)
+	dir := t.TempDir()
+	servers := natscluster.Start(t)
+	manifest := write(t, dir, "small.yaml", smallSaga)
+	launchNode := func(name string, more ...string) *child {
+		addr := freeAddr(t)
+		c := launch(t, append([]string{"run", "--role", "saga,effect", "--cluster", "shop", "--node", name, "--nats-url", servers.URLs(),
+			"--data", filepath.Join(dir, name), "--addr", addr, manifest}, more...)...)
+		c.addr, c.nats, c.tenant = addr, servers.URLs(), "default"
+		return c
+	}
+	names := []string{"n1", "n2"}
+	nodes := map[string]*child{}
+	for _, name := range names {
+		nodes[name] = launchNode(name)
+		untilIn(t, clusterWithin, name+" is ready", func() bool {
+			_, status, err := nodes[name].try("/ready")
+			return err == nil && status == 200
+		})
+	}
+	js := servers.Connect(servers.URLs())
+	const orders = 20
+	for n := range orders {
+		k := fmt.Sprintf("K%d", n)
+		if err := publishSurely(js, message(n, k, "Begin", fmt.Sprintf(`{"k":%q}`, k))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "all instances are there", func() bool { return len(nodes["n2"].instances("small")) == orders })
+	before := nodes["n1"].instances("small")
+
+	for _, name := range names {
+		nodes[name].kill()
+	}
+	for _, server := range []string{"n1", "n2", "n3"} {
+		servers.Wipe(server)
+	}
+	for _, server := range []string{"n1", "n2", "n3"} {
+		servers.Restart(server)
+	}
+
+	longest, most := "", -1
+	said := regexp.MustCompile(`lost its bucket, and the copy in folder \S+ ends at transaction (\d+)`)
+	for _, name := range names {
+		nodes[name] = launchNode(name)
+	}
+	for _, name := range names {
+		c := nodes[name]
+		untilIn(t, clusterWithin, name+" gives up", func() bool {
+			select {
+			case <-c.Ended():
+				return true
+			default:
+				return false
+			}
+		})
+		found := said.FindStringSubmatch(c.err.String())
+		if found == nil || c.code() != 1 || !strings.Contains(c.err.String(), "edda cluster relog --cluster shop --data "+filepath.Join(dir, name)) {
+			t.Fatalf("%s ends with %d and does not say what to do: %s", name, c.code(), c.err)
+		}
+		if n, _ := strconv.Atoi(found[1]); n > most {
+			longest, most = name, n
+		}
+	}
+	relog := launch(t, "cluster", "relog", "--cluster", "shop", "--node", longest, "--nats-url", servers.URLs(), "--data", filepath.Join(dir, longest))
+	if code := relog.code(); code != 0 || !strings.Contains(relog.out.String(), "behind transaction "+strconv.Itoa(most)) {
+		t.Fatalf("relog: %d %s%s", code, relog.out, relog.err)
+	}
+	for _, name := range names {
+		nodes[name] = launchNode(name, "--accept-stream-loss") // the events that no saga had taken are gone with JetStream
+	}
+	for _, name := range names {
+		untilIn(t, clusterWithin, name+" is ready", func() bool {
+			_, status, err := nodes[name].try("/ready")
+			return err == nil && status == 200
+		})
+	}
+	untilIn(t, clusterWithin, "somebody owns the store", func() bool {
+		body, status, err := nodes["n2"].try("/v1/instances?saga=small&limit=1")
+		return err == nil && status == 200 && len(body) > 0
+	})
+	after := nodes["n1"].instances("small")
+	if !slices.EqualFunc(before, after, func(a, b server.InstanceSummary) bool { return a.Key == b.Key && a.Status == b.Status }) {
+		t.Errorf("before %v, and after %v", before, after)
+	}
+	if err := publishSurely(js, message(orders, "last", "Begin", `{"k":"last"}`)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the cluster works", func() bool { return len(nodes["n2"].instances("small")) == orders+1 })
+	for _, name := range names {
+		if code := nodes[name].terminate(); code != 0 {
+			t.Errorf("%s ends with %d", name, code)
+		}
+	}
+}
