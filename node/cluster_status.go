@@ -151,10 +151,13 @@ func (t *stay) Owner() (string, bool) {
 }
 
 // Move stops the process of this node, which owns the store, and has another node take over.
-func (t *stay) Move(_ context.Context, to string, who server.Operator) (server.ClusterMove, error) {
+func (t *stay) Move(ctx context.Context, to string, who server.Operator) (server.ClusterMove, error) {
 	s := t.shipper.Load()
 	if s == nil || s.Err() != nil {
 		return server.ClusterMove{}, edda.Classify(edda.Temporary, "node %s does not own the store", t.node)
+	}
+	if err := s.Confirm(ctx); err != nil { // a node that was paused may not know yet that another one owns the store
+		return server.ClusterMove{}, edda.Classify(edda.Temporary, "node %s does not own the store: %w", t.node, err)
 	}
 	if to == "" {
 		to = t.bestCopy()

@@ -149,7 +149,7 @@ func newProcess(s Settings, l loaded, log *zap.Logger, t *stay) (*process, error
 	p.metrics.MustRegister(writtenCounters(p.db)...)
 	p.metrics.MustRegister(diskGauge(p.db), buildGauge(s.Build))
 	p.liveness = newLiveness(p.loops()...)
-	p.group = lifecycle.New(lifecycle.Options{Stopping: p.stopBegins, Stopped: p.partStopped}, p.parts(l)...)
+	p.group = lifecycle.New(lifecycle.Options{Stopping: p.stopBegins, Abandon: p.replaced, Stopped: p.partStopped}, p.parts(l)...)
 	p.metrics.MustRegister(p.readyGauge())
 	return p, nil
 }
@@ -320,6 +320,10 @@ func (p *process) stopBegins(cause error) {
 		p.stopping(cause)
 	}
 }
+
+// replaced reports whether the process stops because another node owns the store. Then it can commit and deliver
+// nothing any more, and the sooner it ends, the sooner its node follows the log again.
+func (p *process) replaced(cause error) bool { return p.stay != nil && outlived(cause) }
 
 func (p *process) partStopped(part lifecycle.Component, took time.Duration, err error) {
 	p.log.Info("stopped", zap.String("part", part.Name), zap.Duration("took", took), zap.Error(err))

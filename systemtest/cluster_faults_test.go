@@ -71,10 +71,11 @@ type strike struct {
 	name     string
 	kind     string
 	nodes    []string
-	owned    bool      // one of the nodes was the owner
-	heirs    int       // other nodes that could take over
-	from, to time.Time // from its beginning to its end
-	over     time.Time // then the cluster had committed again
+	owned    bool          // one of the nodes was the owner
+	heirs    int           // other nodes that could take over
+	from, to time.Time     // from its beginning to its end
+	over     time.Time     // then the cluster had committed again
+	back     time.Duration // from a thaw until the node had its place again
 }
 
 // explains tells whether the strike may take a node its ownership.
@@ -154,7 +155,9 @@ func (c *clusterRun) freezeOwner(s *strike, d time.Duration) {
 	o.frozen = true
 	c.pass(d)
 	c.signalNode(o, syscall.SIGCONT)
-	o.frozen = false
+	o.frozen, s.to = false, time.Now()
+	c.wait("the frozen owner owns the store or follows the log", func() bool { return slices.Contains(c.following(), o) })
+	s.back = time.Since(s.to)
 }
 
 // stopOwner asks the owner to stop: it must hand over, and end well.

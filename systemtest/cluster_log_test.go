@@ -174,6 +174,9 @@ func (c *clusterRun) reportCluster(begin time.Time) {
 				continue
 			}
 			note(what+": to the next owner", own.at.Sub(s.from))
+			if s.kind == struckFrozen {
+				note("owner thawed: until it follows the next one", s.back)
+			}
 			if rec := c.next(s.from, func(m logged) bool { return m.kind == cluster.Entry && m.epoch >= own.epoch }); rec != nil {
 				note(what+": to its first transaction", rec.at.Sub(s.from))
 			}

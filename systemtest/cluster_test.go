@@ -284,7 +284,7 @@ func (c *clusterRun) standby() *clusterNode {
 	return all[c.rnd.IntN(len(all))]
 }
 
-// following are the nodes that have the records of the log, as the beats of their processes say.
+// following are the owner and the nodes that have the records of the log, as the beats of their processes say.
 func (c *clusterRun) following() (out []*clusterNode) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
 	defer cancel()
@@ -292,10 +292,11 @@ func (c *clusterRun) following() (out []*clusterNode) {
 	if err != nil {
 		return nil
 	}
+	o := c.lookForOwner() // a node that was replaced may not know it yet
 	for _, n := range c.nodes {
 		var b cluster.Beat
 		e, err := beats.Get(ctx, "node."+n.name)
-		if err == nil && n.up && json.Unmarshal(e.Value(), &b) == nil && b.Since.After(n.started) && (b.Owner || b.Following) {
+		if err == nil && n.up && json.Unmarshal(e.Value(), &b) == nil && b.Since.After(n.started) && (n == o || b.Following) {
 			out = append(out, n)
 		}
 	}

@@ -49,6 +49,9 @@ type Options struct {
 	// Stopping is called once, before the first part is stopped. cause is nil if the
 	// stop was asked for.
 	Stopping func(cause error)
+	// Abandon reports whether a stop for a cause leaves everything as it is: Finish
+	// is not called. nil means never.
+	Abandon func(cause error) bool
 	// Stopped is called for every stopped part, in order.
 	Stopped func(part Component, took time.Duration, err error)
 }
@@ -57,6 +60,7 @@ type Options struct {
 type Group struct {
 	options Options
 	parts   []*running
+	abandon bool       // no part finishes; set before the stages stop
 	failed  chan error // first failure; later ones are dropped
 	stop    chan struct{}
 	once    sync.Once
@@ -91,6 +95,9 @@ func New(o Options, parts ...Component) *Group {
 	if o.Stopping == nil {
 		o.Stopping = func(error) {}
 	}
+	if o.Abandon == nil {
+		o.Abandon = func(error) bool { return false }
+	}
 	if o.Stopped == nil {
 		o.Stopped = func(Component, time.Duration, error) {}
 	}
@@ -124,6 +131,7 @@ func (g *Group) Run(ctx context.Context) error {
 		cause = g.wait(ctx)
 	}
 	g.options.Stopping(cause)
+	g.abandon = g.options.Abandon(cause)
 	errs := []error{cause}
 	for s := Intake; s < stages; s++ {
 		errs = append(errs, g.stopStage(base, s)...)
@@ -238,11 +246,11 @@ func (g *Group) stopPart(ctx context.Context, r *running) error {
 	return err
 }
 
-// end calls Finish, cancels the part, waits for Run within the stage's limit and
-// calls Close.
+// end calls Finish unless the stop abandons everything, cancels the part, waits for
+// Run within the stage's limit and calls Close.
 func (g *Group) end(ctx context.Context, r *running) error {
 	var finish error
-	if r.Finish != nil && !ended(r) {
+	if r.Finish != nil && !g.abandon && !ended(r) {
 		finish = within(ctx, r.Name, func() error { return r.Finish(ctx) })
 	}
 	r.cancel()

@@ -152,6 +152,25 @@ func TestFinishRunsBeforeTheEnd(t *testing.T) {
 	})
 }
 
+func TestAnAbandonedStopFinishesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b book
+		replaced := errors.New("replaced")
+		relay := b.part("relay", Flush)
+		relay.Finish = func(ctx context.Context) error { b.add("flush"); <-ctx.Done(); return ctx.Err() }
+		relay.Close = func() error { b.add("close"); return nil }
+		lease := Component{Name: "lease", Stage: Connections, Run: func(context.Context) error { return replaced }}
+		g := New(Options{Abandon: func(cause error) bool { return errors.Is(cause, replaced) }}, relay, lease)
+		begin := time.Now()
+		if err := g.Run(t.Context()); !errors.Is(err, replaced) || time.Since(begin) > 0 {
+			t.Errorf("err = %v after %s", err, time.Since(begin))
+		}
+		if got := b.String(); !strings.HasSuffix(got, "-relay close") || strings.Contains(got, "flush") {
+			t.Errorf("order %s", got)
+		}
+	})
+}
+
 func TestNoStageWaitsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b book
