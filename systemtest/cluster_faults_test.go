@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -44,9 +45,9 @@ var clusterFaults = []clusterFault{
 }
 
 // clusterPlan is the same for the same seed. Without a number it is that of the short round.
-func clusterPlan(seed uint64, n int) (plan []clusterFault) {
+func clusterPlan(seed uint64, n int, only string) (plan []clusterFault) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	deck := slices.Clone(clusterFaults)
+	deck := slices.DeleteFunc(slices.Clone(clusterFaults), func(f clusterFault) bool { return !strings.Contains(f.name, only) })
 	if n == 0 {
 		deck = slices.DeleteFunc(deck, func(f clusterFault) bool { return !f.short })
 		n = len(deck)

@@ -49,7 +49,7 @@ func TestClusterLosesAndDoublesNothing(t *testing.T) {
 	c := newClusterRun(t)
 	t.Logf("the cluster works after %v", time.Since(begin).Round(time.Millisecond))
 	kills := envInt(t, "EDDA_CRASH_KILLS", 0)
-	for i, f := range clusterPlan(c.seed, kills) {
+	for i, f := range clusterPlan(c.seed, kills, os.Getenv("EDDA_CRASH_FAULT")) {
 		c.strike(f)
 		if i%10 == 9 {
 			t.Logf("%d faults in %v", i+1, time.Since(begin).Round(time.Second))
