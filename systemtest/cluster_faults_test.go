@@ -52,11 +52,11 @@ func clusterPlan(seed uint64, n int, only string) (plan []clusterFault) {
 		deck = slices.DeleteFunc(deck, func(f clusterFault) bool { return !f.short })
 		n = len(deck)
 	}
-	for len(plan) < n {
+	for len(deck) > 0 && len(plan) < n {
 		rnd.Shuffle(len(deck), func(a, b int) { deck[a], deck[b] = deck[b], deck[a] })
 		plan = append(plan, deck...)
 	}
-	return plan[:n]
+	return plan[:min(n, len(plan))]
 }
 
 // The kinds of strikes, by what they do to ownership.

@@ -49,7 +49,11 @@ func TestClusterLosesAndDoublesNothing(t *testing.T) {
 	c := newClusterRun(t)
 	t.Logf("the cluster works after %v", time.Since(begin).Round(time.Millisecond))
 	kills := envInt(t, "EDDA_CRASH_KILLS", 0)
-	for i, f := range clusterPlan(c.seed, kills, os.Getenv("EDDA_CRASH_FAULT")) {
+	plan := clusterPlan(c.seed, kills, os.Getenv("EDDA_CRASH_FAULT"))
+	if len(plan) == 0 {
+		t.Fatal("no fault has that name")
+	}
+	for i, f := range plan {
 		c.strike(f)
 		if i%10 == 9 {
 			t.Logf("%d faults in %v", i+1, time.Since(begin).Round(time.Second))
