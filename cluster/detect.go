@@ -84,6 +84,14 @@ func (d *Detector) Expect(id string, now time.Duration) {
 	}
 }
 
+// Lives handles another sign of life than a beat: a record of the log that the node has just written. A conviction
+// before it is void, also if its beats have not been seen since.
+func (d *Detector) Lives(id string, now time.Duration) {
+	d.Expect(id, now)
+	n := d.nodes[id]
+	n.seen, n.silence, n.dead = now, 0, false
+}
+
 // Saw handles a revision of another node's key, from the watch or from a read. A later revision than the last
 // known one shows that the node lives. It reports whether a dead node has come back.
 func (d *Detector) Saw(id string, revision uint64, now time.Duration) (back bool) {

@@ -31,32 +31,29 @@ const (
 	copying = store.FileName + ".copying"
 )
 
-// copyStore puts a copy of the owner's store into the folder. It goes on until ctx ends, or another node refuses
-// for good.
+// copyStore puts a copy of the owner's store into the folder.
 func (t *stay) copyStore(ctx context.Context) error {
+	owner, err := t.ownerURL()
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(t.dir(), 0o700); err != nil {
-		return fmt.Errorf("data folder: %w; choose another --data", err)
+		return edda.Classify(edda.Permanent, "data folder: %w; choose another --data", err)
 	}
 	backup := filepath.Join(t.dir(), copying)
 	defer func() { _ = os.Remove(backup) }()
-	return t.retried(ctx, "waiting for a copy of the store", func() error {
-		owner, err := t.ownerURL()
-		if err != nil {
-			return err
-		}
-		t.log.Info("copying the store", zap.String("from", owner))
-		started := time.Now()
-		n, err := t.fetch(ctx, owner, backup)
-		if err != nil {
-			return fmt.Errorf("copy the store of %s: %w", owner, err)
-		}
-		r, err := store.RestoreReplica(ctx, backup, t.dir(), t.agreed.Store, true)
-		if err != nil {
-			return fmt.Errorf("copy the store of %s: %w", owner, err)
-		}
-		t.log.Info("the store is copied", zap.Int64("bytes", n), zap.Duration("took", time.Since(started)), zap.String("aside", r.Aside))
-		return nil
-	})
+	t.log.Info("copying the store", zap.String("from", owner))
+	started := time.Now()
+	n, err := t.fetch(ctx, owner, backup)
+	if err != nil {
+		return fmt.Errorf("copy the store of %s: %w", owner, err)
+	}
+	r, err := store.RestoreReplica(ctx, backup, t.dir(), t.agreed.Store, true)
+	if err != nil {
+		return fmt.Errorf("copy the store of %s: %w", owner, err)
+	}
+	t.log.Info("the store is copied", zap.Int64("bytes", n), zap.Duration("took", time.Since(started)), zap.String("aside", r.Aside))
+	return nil
 }
 
 // ownerURL is where the node answers that owns the store now.

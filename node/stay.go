@@ -217,34 +217,52 @@ func (t *stay) confirm(ctx context.Context) error {
 
 func (t *stay) dir() string { return t.settings.storeDir() }
 
-// replica makes the folder a copy of the cluster's store, and opens it. The mark is where it reads on.
+// replica makes the folder a copy of the cluster's store, and opens it. The mark is where it reads on. A copy that does
+// not fit the log is looked at again before it is replaced, and while no owner can be copied: a deposed leader of the
+// log says that it ends earlier.
 func (t *stay) replica(ctx context.Context) (*store.Replica, cluster.Mark, error) {
 	if err := t.found(ctx); err != nil {
 		return nil, cluster.Mark{}, err
 	}
-	for {
+	told := ""
+	for unfit := 0; ; {
 		r, at, err := t.openReplica(ctx)
-		switch {
-		case err == nil:
+		if err == nil {
 			return r, at, nil
+		}
+		switch {
 		case errors.Is(err, errLooksLost):
-			t.say(func(b *cluster.Beat) { b.Problem = err.Error() })
-			if err := backoff.Wait(ctx, joinAgain); err != nil {
-				return nil, at, err
-			}
-			continue
 		case errors.Is(err, errNoCopy):
-			t.log.Info("this node has no copy of the store yet")
+			unfit = unfitLooks
 		case errors.Is(err, standby.ErrDiverged), errors.Is(err, cluster.ErrTrimmed):
-			t.log.Warn("this node's copy is not one of the log, and is copied anew", zap.Error(err))
+			unfit++
 		default:
 			return nil, at, err
 		}
-		if err := t.copyStore(ctx); err != nil {
+		if unfit >= unfitLooks {
+			failed := t.copyStore(ctx)
+			if failed == nil {
+				unfit = 0
+				continue
+			}
+			if errors.Is(failed, edda.Permanent) {
+				return nil, at, failed
+			}
+			err = fmt.Errorf("%w: %w", failed, err)
+		}
+		t.say(func(b *cluster.Beat) { b.Problem = err.Error() })
+		if err.Error() != told {
+			told = err.Error()
+			t.log.Warn("waiting for a copy of the store that follows the log", zap.Error(err))
+		}
+		if err := backoff.Wait(ctx, joinAgain); err != nil {
 			return nil, at, err
 		}
 	}
 }
+
+// unfitLooks is how often a copy must not fit the log before it is replaced.
+const unfitLooks = 2
 
 // errNoCopy says that the folder has no store.
 var errNoCopy = errors.New("the folder has no store")

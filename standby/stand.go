@@ -10,17 +10,24 @@ import (
 
 	"edda"
 	"edda/cluster"
+	"edda/internal/backoff"
 	"edda/store"
 )
 
 // judgeEvery is how often a standby judges whether it is its turn, besides at each sign of a change.
 const judgeEvery = 200 * time.Millisecond
 
+// lookAgain is the delay after an answer of a deposed leader. Such a leader notices within some seconds.
+const lookAgain = 250 * time.Millisecond
+
 // Members knows the other nodes of the cluster, as clusternodes.Nodes does.
 type Members interface {
 	Others() []cluster.Member
 	// Expect counts the silence of a node, also if nobody has heard it yet.
 	Expect(node string)
+	// Lives says that a node was alive when it wrote a record, whatever its beats say: an owner that has just proved its
+	// ownership must not be taken for dead before it has been silent for as long as any other.
+	Lives(node string)
 	// Changed receives when a node has come, died or left.
 	Changed() <-chan struct{}
 }
@@ -42,7 +49,7 @@ type Options struct {
 // over. It returns the mark behind the node's Own record: see [Take]. While the owner lives, it goes on until ctx
 // ends. ErrDiverged and cluster.ErrTrimmed say that another copy must take the replica's place.
 func Stand(ctx context.Context, r *store.Replica, after cluster.Mark, o Options) (cluster.Mark, error) {
-	last, err := o.Log.End(ctx)
+	last, err := end(ctx, o.Log, after)
 	if err != nil {
 		return cluster.Mark{}, err
 	}
@@ -57,6 +64,21 @@ func Stand(ctx context.Context, r *store.Replica, after cluster.Mark, o Options)
 			return owned, err
 		}
 		o.Logger.Info("this node follows on", zap.String("why", err.Error()))
+	}
+}
+
+// end returns the last message of the log, or an earlier one behind the mark: then the later ones are read. A deposed
+// leader may answer with a message before the mark. Its writer may be an owner before the one that owns the log now,
+// and no record behind the mark would tell.
+func end(ctx context.Context, log cluster.Log, after cluster.Mark) (cluster.Last, error) {
+	for {
+		last, err := log.End(ctx)
+		if err != nil || last.Seq >= after.Seq {
+			return last, err
+		}
+		if err := backoff.Wait(ctx, lookAgain); err != nil {
+			return cluster.Last{}, err
+		}
 	}
 }
 
@@ -87,6 +109,9 @@ func ownership(r cluster.Record) cluster.Ownership {
 // read handles a record that was applied.
 func (s *standing) read(at cluster.Mark, r cluster.Record) {
 	owner := ownership(r)
+	if proves(r) && cluster.NodeOf(r.Node) != s.o.Node {
+		s.o.Nodes.Lives(cluster.NodeOf(r.Node))
+	}
 	s.mu.Lock()
 	changed := owner != s.owner
 	s.at, s.owner = at, owner
@@ -99,6 +124,9 @@ func (s *standing) read(at cluster.Mark, r cluster.Record) {
 		}
 	}
 }
+
+// proves reports whether the writer of a record may act for a while because of it.
+func proves(r cluster.Record) bool { return r.Kind == cluster.Own || r.Kind == cluster.Keep }
 
 // turn reports whether this node should try now.
 func (s *standing) turn() bool {
@@ -170,8 +198,8 @@ func (s *standing) take(ctx context.Context) (cluster.Mark, error) {
 		if err := apply(at, r); err != nil {
 			return err
 		}
-		if s.read(at, r); r.Kind == cluster.Own && r.Node != s.o.Run {
-			return edda.Classify(edda.Temporary, "%s has taken the log over: %w", r.Node, errNotNow)
+		if s.read(at, r); proves(r) && r.Node != s.o.Run {
+			return edda.Classify(edda.Temporary, "%s owns the log: %w", r.Node, errNotNow)
 		}
 		return nil
 	})

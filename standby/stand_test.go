@@ -34,6 +34,9 @@ func (n *table) Changed() <-chan struct{} { return n.changed }
 // Expect does nothing: a test says who is dead.
 func (n *table) Expect(string) {}
 
+// Lives does nothing, for the same reason.
+func (n *table) Lives(string) {}
+
 // say sets what is known of a node.
 func (n *table) say(id string, dead bool) {
 	n.mu.Lock()

@@ -18,9 +18,11 @@ import (
 const (
 	// agreedKey is the key of what the nodes agree on.
 	agreedKey = "config"
-	// nameWatched is how long the start of a node looks for another process of its name. That one beats at least
-	// twice meanwhile.
+	// nameWatched is the time between two looks for another process of this node's name. That one beats at least twice
+	// meanwhile.
 	nameWatched = 3 * cluster.BeatEvery
+	// nameLooks is how often it looks before it believes that: a server may store beats late.
+	nameLooks = 4
 )
 
 // Agreed is what the nodes of a cluster agree on.
@@ -42,6 +44,8 @@ func (n *Nodes) Agreed(ctx context.Context) (a Agreed, known bool, err error) {
 
 // agreed asks the leader: another server may not know yet that the cluster was founded.
 func (n *Nodes) agreed(ctx context.Context) (a Agreed, revision uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
 	m, err := n.leader.GetLastMsgForSubject(ctx, "$KV."+n.kv.Bucket()+"."+agreedKey)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return a, 0, jetstream.ErrKeyNotFound
@@ -105,14 +109,17 @@ func (n *Nodes) Raise(ctx context.Context, level int) error {
 // before Run.
 func (n *Nodes) Unique(ctx context.Context) error {
 	before, err := n.own(ctx)
+	for look := 0; err == nil && before > 0 && look < nameLooks; look++ {
+		if err := backoff.Wait(ctx, nameWatched); err != nil {
+			return err
+		}
+		after := uint64(0)
+		if after, err = n.own(ctx); err != nil || after == before {
+			return err
+		}
+		before = after // it may be a late beat of a process that has ended
+	}
 	if err != nil || before == 0 {
-		return err
-	}
-	if err := backoff.Wait(ctx, nameWatched); err != nil {
-		return err
-	}
-	after, err := n.own(ctx)
-	if err != nil || after == before || after == 0 {
 		return err
 	}
 	return edda.Classify(edda.Permanent, "another process runs as node %s of cluster %s: give each node a name of its own "+

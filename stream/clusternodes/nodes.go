@@ -145,6 +145,13 @@ func (n *Nodes) Expect(id string) {
 	n.detector.Expect(id, n.fence.Now().Boot)
 }
 
+// Lives voids the conviction of a node that has just written to the log.
+func (n *Nodes) Lives(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.detector.Lives(id, n.fence.Now().Boot)
+}
+
 // Changed receives when a node has come, died or left. It only wakes; Others says what is.
 func (n *Nodes) Changed() <-chan struct{} { return n.changed }
 
