@@ -55,7 +55,7 @@ PURE := ./internal/archtest ./saga ./expression ./manifests
 
 # Tests that the race detector leaves out, by the constraint !race: tests of one goroutine or of
 # another process, whose volume would take seven times as long. They run without it, by name.
-VOLUME_FILES = $(shell grep -rlE '^//go:build .*!race' --include='*_test.go' cli cluster engine hero replay store stream)
+VOLUME_FILES = $(shell grep -rlE '^//go:build .*!race' --include='*_test.go' cli cluster engine hero replay standby store stream)
 VOLUME       = $(sort $(patsubst %/,./%,$(dir $(VOLUME_FILES))))
 VOLUME_TESTS = $(shell grep -hoE '^func Test[A-Za-z0-9]+' $(VOLUME_FILES) | cut -c6- | paste -sd '|')
 

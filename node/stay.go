@@ -200,7 +200,7 @@ func (t *stay) checkClock(ctx context.Context) error {
 		return fmt.Errorf("ask NATS for the time: %w", err)
 	}
 	theirs := s.CachedInfo().TimeStamp
-	if early, late := sent.Sub(theirs), theirs.Sub(time.Now()); early > maxSkew || late > maxSkew {
+	if early, late := sent.Sub(theirs), time.Until(theirs); early > maxSkew || late > maxSkew {
 		return edda.Classify(edda.Permanent, "the clock of this node differs by %s from that of NATS, and %s are allowed: "+
 			"timers would fire at other times after a takeover; synchronise the clocks (chrony, ntpd)", max(early, late).Round(time.Millisecond), maxSkew)
 	}
@@ -392,11 +392,14 @@ func (t *stay) place(ctx context.Context, r *store.Replica) (at cluster.Mark, er
 	if err != nil {
 		return at, err
 	}
-	if last.Seq == 0 && m != nil && m.Begun && m.Created.Equal(t.agreed.Created) {
+	begun := m != nil && m.Begun && m.Created.Equal(t.agreed.Created)
+	if last.Seq == 0 && (begun || t.agreed.Founder != t.node) { // only the founder has a store before the log has a record
 		return at, t.lost("log", r.LSN())
 	}
 	at, err = standby.Find(ctx, t.shipped, r)
 	switch {
+	case err == nil && at.Seq == 0 && last.Seq > 0: // a server answered that knows no record yet
+		return at, errLooksLost
 	case errors.Is(err, cluster.ErrAbsent) && r.LSN() > last.Message.LSN+1:
 		// An owner is one transaction ahead of the log at most, so the log is not what it was.
 		return at, t.lost("records", r.LSN())

@@ -1,3 +1,5 @@
+//go:build !race
+
 package standby_test
 
 import (
@@ -332,7 +334,9 @@ func (t *stay) found() error {
 		if err := db.Close(); err != nil {
 			return err
 		}
-		a, err = t.nodes.Found(t.ctx, a)
+		if a, err = t.nodes.Found(t.ctx, a); err != nil {
+			return err
+		}
 	}
 	t.agreed = a
 	return err
@@ -422,7 +426,7 @@ func (t *stay) own() error {
 	t.mu.Lock()
 	t.shipper = s
 	t.mu.Unlock()
-	cause, heir, moves := t.serve(s, endShipping)
+	heir, moves, cause := t.serve(s, endShipping)
 	if errors.Is(cause, cluster.ErrFenced) || errors.Is(cause, cluster.ErrMoved) {
 		return fmt.Errorf("%w: %w", errStays, cause)
 	}
@@ -453,10 +457,10 @@ func (t *stay) bestCopy() (best string) {
 }
 
 // serve opens the store and works with it until it is lost, or this process is to stop or to hand over.
-func (t *stay) serve(s *standby.Shipper, endShipping func()) (cause error, heir string, moves bool) {
+func (t *stay) serve(s *standby.Shipper, endShipping func()) (heir string, moves bool, cause error) {
 	db, err := store.Open(t.dir, store.Options{Ship: t.ship(s)})
 	if err != nil {
-		return err, "", false
+		return "", false, err
 	}
 	if at := db.Point(); at.Transaction != t.owned.LSN || at.Sum != t.owned.State {
 		t.w.fail("%s opens its store at %+v and owns the log at %+v", t.node, at, t.owned)
@@ -492,7 +496,7 @@ func (t *stay) serve(s *standby.Shipper, endShipping func()) (cause error, heir 
 	if err := s.Err(); cause == nil && err != nil && !errors.Is(err, errEnded) {
 		cause = err
 	}
-	return cause, heir, moves
+	return heir, moves, cause
 }
 
 // ship ships with one of three orders: the disk and the log at once, the log first, the disk first.
