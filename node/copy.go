@@ -63,7 +63,10 @@ func (t *stay) ownerURL() (string, error) {
 			return m.Beat.URL, nil
 		}
 	}
-	return "", edda.Classify(edda.Temporary, "no node owns the store now; node %s has founded the cluster", t.agreed.Founder)
+	t.mu.Lock()
+	founder := t.agreed.Founder
+	t.mu.Unlock()
+	return "", edda.Classify(edda.Temporary, "no node owns the store now; node %s has founded the cluster", founder)
 }
 
 // fetch gets a backup of another node's store into a file.
