@@ -216,6 +216,7 @@ func decodeConfig(k *koanf.Koanf) (Config, error) {
 		return c, err
 	}
 	c.Effects.Ledger, c.Effects.Handoff = c.ledger(), c.handoff()
+	c.Streams.Replicas = c.replicas()
 	c.Tenants = c.served()
 	return c, nil
 }
