@@ -77,6 +77,7 @@ func (t *stay) fetch(ctx context.Context, from, to string) (n int64, err error) 
 	if err != nil {
 		return 0, err
 	}
+	defer client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, from+"/admin/backup", nil)
 	if err != nil {
 		return 0, edda.Classify(edda.Permanent, "%w", err)
