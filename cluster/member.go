@@ -32,6 +32,13 @@ type Member struct {
 // Run names a stay of a node. The names of its later stays are greater, if the texts of the stays are.
 func Run(node, stay string) string { return node + "." + stay }
 
+// IsName reports whether a text can name a cluster, a node or a shard: it is a part of names of streams and of keys.
+func IsName(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+	})
+}
+
 // NodeOf is the node of a run. The id of a node has no dot.
 func NodeOf(run string) string {
 	node, _, _ := strings.Cut(run, ".")

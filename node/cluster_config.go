@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"os"
 	"strings"
+
+	"edda/cluster"
 )
 
 // clusterConfig makes a process a node of a cluster, whose nodes keep copies of one store. Without a name the
@@ -59,7 +61,7 @@ func (c Config) validateCluster() error {
 		return configf("redis: a cluster sends no Hero messages, because Redis cannot tell a message that is sent twice; run such sagas without --cluster")
 	case c.Streams.Replicas != 0 && c.Streams.Replicas < leastReplicas:
 		return configf("streams.replicas %d: a cluster needs streams with %d replicas at least, which survive the loss of a NATS server", c.Streams.Replicas, leastReplicas)
-	case !isName(c.Cluster.Name) || c.Cluster.Node != "" && !isName(c.Cluster.Node):
+	case !cluster.IsName(c.Cluster.Name) || c.Cluster.Node != "" && !cluster.IsName(c.Cluster.Node):
 		return configf("cluster.name %q, cluster.node %q: want letters, digits, - and _", c.Cluster.Name, c.Cluster.Node)
 	case c.Cluster.LogMax < 1:
 		return configf("cluster.log_max_bytes %d: want 1 at least", c.Cluster.LogMax)
@@ -68,13 +70,6 @@ func (c Config) validateCluster() error {
 		return configf("cluster.advertise %q: want a URL such as https://n1.internal:8700", c.Cluster.Advertise)
 	}
 	return nil
-}
-
-// isName reports whether a text can be in the names of streams and keys.
-func isName(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
-	})
 }
 
 // nodeName is the name of this node: the host's without its domain, if it has no other one.

@@ -11,7 +11,7 @@ import (
 	"edda/store"
 )
 
-// membership says of which cluster a store is a copy.
+// membership names the cluster of a store that is a copy.
 type membership struct {
 	Cluster string    `json:"cluster"`
 	Created time.Time `json:"created"` // when the cluster began its log: a log that is begun again has another time

@@ -446,7 +446,7 @@ func TestAClientThatReadsNothingOfAForwardedAnswerIsCut(t *testing.T) {
 	streams(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "begun")
 		w.(http.Flusher).Flush()
-		time.Sleep(time.Second) // so that the proxy's own first flush is over: it would wait for a mutex, which stops the clock
+		time.Sleep(time.Second) // the proxy's first flush ends meanwhile; a wait for its mutex would stop the virtual clock
 		for r.Context().Err() == nil {
 			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
 				break

@@ -114,8 +114,8 @@ func TestATransactionOfTheLogIsNotGivenUp(t *testing.T) {
 	a.stop()
 }
 
-// TestAReplicaWithMoreStaysDiverged: with two transactions, one in the buckets, one that follows another, and one
-// of which the log says nothing. Nothing is cut off.
+// TestAReplicaWithMoreStaysDiverged: Find cuts nothing off if the replica has two transactions more than the log, if the
+// transaction is in the buckets, if a backup was taken since, or if the transaction before it differs.
 func TestAReplicaWithMoreStaysDiverged(t *testing.T) {
 	begin := func() (*memory, *machine) {
 		log := newMemory()

@@ -215,7 +215,7 @@ func (w *world) owner() *life {
 	return nil
 }
 
-// chaos makes faults until their time is over.
+// chaos injects the faults of a run.
 type chaos struct {
 	*world
 	d     *dice

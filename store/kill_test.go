@@ -249,7 +249,7 @@ func TestAKilledRestoreLeavesNoReplica(t *testing.T) {
 			if !errors.Is(err, edda.Permanent) {
 				t.Error(err)
 			}
-			must(RestoreReplica(context.Background(), file, to, db.ID(), false)) // what is left is in nobody's way
+			must(RestoreReplica(context.Background(), file, to, db.ID(), false)) // the files that the killed restore left do not hinder it
 			r = openReplica(t, to, Options{})
 			same(t, "point", r.Point(), at)
 			if err := r.Close(); err != nil {

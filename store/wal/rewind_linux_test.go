@@ -315,7 +315,7 @@ func TestAFailedRewindEndsWriting(t *testing.T) {
 	checkAt(t, "opened again", l, again, before)
 }
 
-// TestARewoundTransactionIsNotOfThePast, of which the kept files tell.
+// TestARewoundTransactionIsNotOfThePast: the kept files do not have it.
 func TestARewoundTransactionIsNotOfThePast(t *testing.T) {
 	l := unsureAfter(t, 30, byHand)
 	o := byHand

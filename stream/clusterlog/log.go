@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,6 +17,8 @@ import (
 )
 
 const (
+	// streamOf begins the name of a shard's stream.
+	streamOf = "EDDA_LOG_"
 	// ackWithin is the wait for an acknowledgement before a look. It is longer than an append takes
 	// on a busy cluster, and much shorter than an election.
 	ackWithin = 500 * time.Millisecond
@@ -53,13 +54,13 @@ var _ cluster.Log = (*Log)(nil)
 // Open opens the log of a shard, and creates its stream if it is missing. A stream that would not
 // keep the log safe is an edda.Permanent error that says what to do.
 func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Log, error) {
-	if o.Shard == "" || strings.ContainsFunc(o.Shard, notOfName) {
+	if !cluster.IsName(o.Shard) {
 		return nil, edda.Classify(edda.Permanent, "open the log of shard %q: its name has letters, digits, - and _", o.Shard)
 	}
 	if o.Unsure == nil {
 		o.Unsure = func() {}
 	}
-	l := &Log{js: js, unsure: o.Unsure, name: "EDDA_LOG_" + o.Shard, subject: "edda.log." + o.Shard}
+	l := &Log{js: js, unsure: o.Unsure, name: streamOf + o.Shard, subject: "edda.log." + o.Shard}
 	want := jetstream.StreamConfig{
 		Name: l.name, Subjects: []string{l.subject},
 		Description: "edda: the replicated log of shard " + o.Shard,
@@ -76,15 +77,11 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Log, error) 
 
 // Remove removes the log of a shard for good.
 func Remove(ctx context.Context, js jetstream.JetStream, shard string) error {
-	err := js.DeleteStream(ctx, "EDDA_LOG_"+shard)
+	err := js.DeleteStream(ctx, streamOf+shard)
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("remove the log of shard %s: %w", shard, err)
 	}
 	return nil
-}
-
-func notOfName(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
 }
 
 // unfit returns an error unless a stream that exists keeps the log as safely as the wanted one.

@@ -77,7 +77,7 @@ type Nodes struct {
 // error. Nothing beats before Run.
 func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Nodes, error) {
 	for what, name := range map[string]string{"node": o.ID, "cluster": o.Cluster} {
-		if name == "" || strings.ContainsFunc(name, notOfID) {
+		if !cluster.IsName(name) {
 			return nil, edda.Classify(edda.Permanent, "%s %q: its name has letters, digits, - and _", what, name)
 		}
 	}
@@ -108,10 +108,6 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Nodes, error
 	}
 	n.fence = kv.NewFence(cluster.LapseAfter, o.Clock, n.confirm)
 	return n, nil
-}
-
-func notOfID(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
 }
 
 // Fence is open while this node surely owns what it owns. It closes cluster.LapseAfter since the last accepted
