@@ -202,6 +202,7 @@ const (
 	ActAnswer = "answer"
 	ActSend   = "send"
 	ActReload = "reload"
+	ActDeploy = "deploy"
 	ActDrain  = "drain"
 )
 

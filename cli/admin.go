@@ -65,9 +65,7 @@ in force. SIGHUP does the same, and the log reports the outcome.`,
 			if err := json.Unmarshal(raw, &r); err != nil {
 				return fmt.Errorf("decode the answer: %w", err)
 			}
-			for _, p := range r.Problems {
-				fmt.Fprintf(c.term.err, "warning: %s\n", strings.TrimPrefix(fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message), ":0:0: "))
-			}
+			c.warn(r.Problems)
 			for _, s := range r.Sagas {
 				fmt.Fprintf(c.term.out, "%s version %s\n", s.Saga, s.VersionName)
 			}
@@ -79,6 +77,13 @@ in force. SIGHUP does the same, and the log reports the outcome.`,
 	cmd.Flags().BoolVar(&skipTests, "skip-tests", false, "load the manifests although some of their tests fail; needs --why")
 	c.output.register(cmd)
 	return cmd
+}
+
+// warn prints the warnings of manifests that were taken in.
+func (c *client) warn(ps []server.Problem) {
+	for _, p := range ps {
+		fmt.Fprintf(c.term.err, "warning: %s\n", printable(strings.TrimPrefix(fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message), ":0:0: ")))
+	}
 }
 
 // drainLine formats the progress of a drain as one line.

@@ -33,7 +33,7 @@ each of the others has a copy, forwards calls to the owner, and takes over if it
 dead. Any node can be asked.`,
 		Example: "  edda cluster status\n  edda cluster move --to n2 --why \"n1 gets a new disk\"",
 	}
-	for _, call := range []*cobra.Command{c.clusterStatus(), c.clusterMove(), c.clusterForget(), c.clusterFinalize()} {
+	for _, call := range []*cobra.Command{c.clusterStatus(), c.clusterMove(), c.clusterDeploy(), c.clusterManifests(), c.clusterForget(), c.clusterFinalize()} {
 		c.register(call)
 		onlyWords(call, "ca", "cert", "token-file")
 		noun.AddCommand(call)
@@ -151,12 +151,6 @@ func clusterAdvice(s server.ClusterStatus) (lines []string) {
 
 // clusterNodes lists the nodes of a cluster.
 func clusterNodes(s server.ClusterStatus) listing[server.ClusterNode] {
-	manifests := ""
-	for _, n := range s.Nodes {
-		if n.Node == s.Owner {
-			manifests = n.Manifests
-		}
-	}
 	return listing[server.ClusterNode]{
 		id: func(n server.ClusterNode) string { return n.Node },
 		columns: []column[server.ClusterNode]{
@@ -178,12 +172,13 @@ func clusterNodes(s server.ClusterStatus) listing[server.ClusterNode] {
 			{"version", func(n server.ClusterNode) string { return n.Version }},
 			{"level", func(n server.ClusterNode) string { return strconv.Itoa(n.Level) }},
 			{"url", func(n server.ClusterNode) string { return n.URL }},
-			{"problem", func(n server.ClusterNode) string {
-				if n.Manifests != manifests && n.Manifests != "" && manifests != "" {
-					return strings.TrimPrefix(n.Problem+"; its manifests are not the owner's", "; ")
+			{"manifests", func(n server.ClusterNode) string {
+				if n.Revision == 0 {
+					return ""
 				}
-				return n.Problem
+				return fmt.Sprintf("revision %d", n.Revision)
 			}},
+			{"problem", func(n server.ClusterNode) string { return n.Problem }},
 		},
 	}
 }

@@ -32,8 +32,10 @@ var otherDoors = []string{"health", "hero call", "hero flow cancel", "hero flow 
 var asAnother = map[string][]string{
 	"audit list":         {},
 	"backup":             {"FILE"},
+	"cluster deploy":     {"../manifests/examples"},
 	"cluster finalize":   {"--why", "x", "--yes"},
 	"cluster forget":     {"n9"},
+	"cluster manifests":  {},
 	"cluster move":       {},
 	"cluster status":     {},
 	"compact":            {"--why", "x"},

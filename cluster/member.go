@@ -18,7 +18,7 @@ type Beat struct {
 	Following bool      `json:"following,omitempty"` // it has a replica and applies the log to it
 	Epoch     uint64    `json:"epoch,omitempty"`     // of the last record that it has
 	LSN       uint64    `json:"lsn,omitempty"`       // of the last record that it has
-	Manifests string    `json:"manifests,omitempty"` // hash of those that it would run
+	Revision  uint64    `json:"revision,omitempty"`  // of the manifests that it runs, or would run
 	Since     time.Time `json:"since"`               // when this stay began
 	Problem   string    `json:"problem,omitempty"`   // why it does not follow or cannot own
 }

@@ -53,8 +53,11 @@ func manifestNames(paths []string) ([]string, error) {
 		}
 		found := []string{path}
 		if info.IsDir() {
-			if found, err = folder(path); err != nil {
+			if found, err = folder(path, isManifest); err != nil {
 				return nil, err
+			}
+			if len(found) == 0 {
+				return nil, fmt.Errorf("read manifests: the folder %s holds no *.yaml or *.yml", path)
 			}
 		}
 		for _, name := range found {
@@ -74,28 +77,30 @@ func manifestNames(paths []string) ([]string, error) {
 // ConfigFile is the usual name of Edda's configuration. A file of this name in a folder is no manifest.
 const ConfigFile = "edda.yaml"
 
-// folder lists the manifests of a folder.
-func folder(root string) ([]string, error) {
+// isManifest reports whether a file of a folder is a manifest.
+func isManifest(name string) bool {
+	ext := filepath.Ext(name)
+	return filepath.Base(name) != ConfigFile && (ext == ".yaml" || ext == ".yml")
+}
+
+// folder lists the files of a folder that are wanted. It skips hidden ones.
+func folder(root string, wanted func(name string) bool) ([]string, error) {
 	var names []string
 	// The separator makes the walk enter a folder that is a symbolic link.
 	err := filepath.WalkDir(root+string(filepath.Separator), func(path string, d fs.DirEntry, err error) error {
 		hidden := filepath.Clean(path) != filepath.Clean(root) && strings.HasPrefix(d.Name(), ".")
-		ext := filepath.Ext(path)
 		switch {
 		case err != nil:
 			return err
 		case d.IsDir() && hidden:
 			return filepath.SkipDir
-		case !d.IsDir() && !hidden && d.Name() != ConfigFile && (ext == ".yaml" || ext == ".yml"):
+		case !d.IsDir() && !hidden && wanted(path):
 			names = append(names, path)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
-	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("read manifests: the folder %s holds no *.yaml or *.yml", root)
 	}
 	slices.SortFunc(names, cmp.Compare[string])
 	return names, nil

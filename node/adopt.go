@@ -35,6 +35,9 @@ func (p *process) keepAdopted(ctx context.Context) error {
 	if err := p.texts.Keep(ctx, p.set.Programs()); err != nil {
 		return err
 	}
+	if err := p.keepRevision(ctx); err != nil {
+		return err
+	}
 	return p.use(p.set) // a new text may change the names of versions
 }
 

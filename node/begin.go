@@ -22,6 +22,7 @@ import (
 // beginning is the change that starts the sagas that the store has not seen.
 type beginning struct {
 	begun     *[]store.Beginning   // nil: no saga starts
+	deployed  *store.Deployment    // nil: no revision comes with the sagas
 	positions []store.SagaPosition // of the sagas that catch up
 	said      []string             // texts about the sagas that catch up
 }
@@ -92,7 +93,7 @@ func (b *beginning) behind(name string, all []stream.StreamStart) (at []edda.Che
 
 // change is the commit that must be durable before the sagas begin.
 func (b *beginning) change() store.Change {
-	return store.Change{Begun: b.begun, Positions: b.positions}
+	return store.Change{Begun: b.begun, Positions: b.positions, Deployed: b.deployed}
 }
 
 // problems returns the texts as warnings, because effects are called for old events.

@@ -87,7 +87,7 @@ func (t *stay) Status(context.Context) server.ClusterStatus {
 		n := server.ClusterNode{
 			Node: m.ID, URL: m.Beat.URL, Role: server.NodeJoining, State: server.NodeAlive, Version: m.Beat.Version, Level: m.Beat.Level,
 			Epoch: m.Beat.Epoch, LSN: m.Beat.LSN, Lag: s.LSN - min(s.LSN, m.Beat.LSN), Since: m.Beat.Since,
-			BeatAge: m.Silence.Milliseconds(), Manifests: m.Beat.Manifests, Problem: m.Beat.Problem,
+			BeatAge: m.Silence.Milliseconds(), Revision: m.Beat.Revision, Problem: m.Beat.Problem,
 		}
 		switch {
 		case m.Dead:
@@ -115,24 +115,12 @@ func problemOf(s server.ClusterStatus) string {
 	if s.Owner == "" {
 		return "no node owns the store now"
 	}
-	copies, hash := 0, ""
 	for _, n := range s.Nodes {
 		if n.State == server.NodeAlive && n.Role == server.NodeStandby {
-			copies++
-		}
-		if n.Node == s.Owner {
-			hash = n.Manifests
+			return ""
 		}
 	}
-	if copies == 0 {
-		return "no other node has a copy of the store: the loss of this machine loses it"
-	}
-	for _, n := range s.Nodes {
-		if n.State == server.NodeAlive && n.Manifests != hash {
-			return fmt.Sprintf("node %s has other manifests than the owner %s", n.Node, s.Owner)
-		}
-	}
-	return ""
+	return "no other node has a copy of the store that could take over: the loss of this machine loses it"
 }
 
 // nodeSilence is how long NATS has taken no beat of this node; 0 before it joined.

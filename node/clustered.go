@@ -29,28 +29,19 @@ type clusterNode struct {
 	hooks    Hooks
 	sup      *systemd
 	metrics  *clusterMetrics
-	hash     string // of the manifests
-	first    bool   // the stay to come is the first one
+	first    bool // the stay to come is the first one
 }
 
 // runNode runs a node of a cluster until ctx ends. Between two ownerships the node is a standby.
 func runNode(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
-	if len(s.Manifests) == 0 {
-		return configf("no manifests: name files or folders as arguments, or with manifests: in the configuration")
-	}
-	// A node must be able to run the manifests before it takes over.
-	l, err := startable(s, s.Manifests)
-	if err != nil {
+	if err := beginnable(s, h); err != nil {
 		return err
-	}
-	if h.Problems(l.problems); l.problems.Failed() {
-		return errNothingStarted
 	}
 	hungUp, release := hangups() // between two parts that handle it a SIGHUP must not end the process
 	defer release()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	n := &clusterNode{first: true, settings: s, hooks: h, sup: sup, metrics: newClusterMetrics(), hash: l.hash()}
+	n := &clusterNode{first: true, settings: s, hooks: h, sup: sup, metrics: newClusterMetrics()}
 	for {
 		err := n.runStay(ctx, hungUp, stop)
 		if ctx.Err() != nil || !errors.Is(err, errStays) {
@@ -63,6 +54,20 @@ func runNode(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
 	}
 }
 
+// beginnable refuses manifests that a cluster could not begin with, unless the folder has a copy with its own.
+func beginnable(s Settings, h Hooks) error {
+	m, err := membershipOf(s.storeDir())
+	if err != nil || m != nil || len(s.Manifests) == 0 {
+		return err
+	}
+	l, err := startable(s, s.Manifests)
+	if err == nil && l.problems.Failed() {
+		h.Problems(l.problems)
+		err = errNothingStarted
+	}
+	return err
+}
+
 // runStay joins the cluster, stands by, and runs the process that owns the store. errStays asks for another stay.
 func (n *clusterNode) runStay(ctx context.Context, hungUp <-chan os.Signal, stop func()) error {
 	t, err := newStay(n.settings, n.hooks.Log, n.metrics)
@@ -70,7 +75,7 @@ func (n *clusterNode) runStay(ctx context.Context, hungUp <-chan os.Signal, stop
 		return err
 	}
 	defer t.close()
-	t.said.Manifests, t.first, n.first = n.hash, n.first, false
+	t.first, n.first = n.first, false
 	n.metrics.stay.Store(t)
 	defer n.metrics.stay.Store(nil)
 	err = n.stand(ctx, t, hungUp, stop)
@@ -119,23 +124,13 @@ func (n *clusterNode) stand(ctx context.Context, t *stay, hungUp <-chan os.Signa
 	return g.Wait()
 }
 
-// reload reads what a standby uses again at a SIGHUP. It runs no manifests, but tells the others which it would run.
+// reload reads what a standby uses again at a SIGHUP.
 func (n *clusterNode) reload(t *stay, g guards) bool {
 	err := g.reload()
 	if err != nil {
 		t.log.Error("SIGHUP: a file of those who may call was not taken in", zap.Error(err))
 	}
-	l, errOf := startable(n.settings, n.settings.Manifests)
-	if errOf == nil && l.problems.Failed() {
-		errOf = l.problems[0]
-	}
-	if errOf != nil {
-		t.log.Error("SIGHUP: this node could not run the manifests after a takeover", zap.Error(errOf))
-	} else {
-		n.hash = l.hash()
-		t.runs(l)
-	}
-	return errors.Join(err, errOf) == nil
+	return err == nil
 }
 
 // standbyServer is the HTTP server of a standby. It listens.
@@ -199,11 +194,20 @@ func (t *stay) follow(ctx context.Context, sup *systemd) error {
 		return err
 	}
 	t.log.Info("following the log", zap.Uint64("record", at.LSN), zap.Uint64("epoch", at.Epoch))
+	t.lookAtManifests(r)
 	sup.running()
+	watching, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { t.watchManifests(watching, r) })
 	t.owned, err = standby.Stand(ctx, r, at, standby.Options{
 		Log: t.shipped, Nodes: t.nodes.Load(), Node: t.node, Run: t.run, Founder: t.agreed.Founder, Level: t.agreed.Level,
-		Tell: t.tell, Logger: t.log,
+		Able: t.able, Tell: t.tell, Logger: t.log,
 	})
+	stop()
+	watch.Wait()
+	if err == nil {
+		t.lookAtManifests(r) // a revision may have come right before the end of the former owner
+	}
 	t.say(func(b *cluster.Beat) { b.Following = false })
 	err = errors.Join(err, r.Close())
 	if errors.Is(err, standby.ErrDiverged) || errors.Is(err, cluster.ErrTrimmed) {
@@ -221,8 +225,13 @@ func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) error {
 	t.log.Info("this node owns the store", zap.Uint64("epoch", t.owned.Epoch), zap.Uint64("record", t.owned.LSN))
 	h.Log = t.log
 	err := membership{t.settings.Cluster.Name, t.agreed.Created, true}.write(t.dir())
+	if err == nil && !t.able() {
+		err = configf("this node owns the store now, but cannot run its manifests: %s", t.unfit())
+	}
 	if err == nil {
-		err = runProcess(ctx, t.settings, h, sup, t)
+		s := t.settings
+		s.Find = t.deployed
+		err = runProcess(ctx, s, h, sup, t)
 	}
 	if outlived(err) {
 		return fmt.Errorf("%w: %w", errStays, err)

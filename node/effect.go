@@ -81,9 +81,7 @@ func (l *loaded) compileEffects() {
 }
 
 // secrets looks secrets up in the environment, and in the folder of effects.secrets.
-func (p *process) secrets() effects.Secrets {
-	return effects.Secrets{Dir: p.settings.Effects.Secrets}
-}
+func (c Config) secrets() effects.Secrets { return effects.Secrets{Dir: c.Effects.Secrets} }
 
 func (p *process) buildEffects(ctx context.Context, l *pipeline) error {
 	if err := p.acquireWorker(ctx, l); err != nil {
@@ -107,7 +105,7 @@ func (p *process) buildEffects(ctx context.Context, l *pipeline) error {
 	l.commands.now.Store(p.commands(l, p.settings.Tenants))
 	o := effects.Options{
 		Source:    &l.commands,
-		Publisher: l.publisher, Providers: l.providers, Secrets: p.secrets(), AwaitSecrets: p.settings.Dev,
+		Publisher: l.publisher, Providers: l.providers, Secrets: p.settings.secrets(), AwaitSecrets: p.settings.Dev,
 		Ledger: ledger, Retention: p.settings.Effects.Retention, Owner: p.run, HeldBytes: p.settings.Effects.HeldBytes,
 		Grace: callsMayEnd, Fence: l.fences.pass, Log: p.log.Named("effects"), Metrics: p.metrics, Tracer: p.tracing.Tracer("edda/effects"),
 	}
@@ -147,14 +145,14 @@ func (p *process) recoverEffects(ctx context.Context) error {
 }
 
 // checkSecrets reports missing secrets before anything is swapped.
-func (p *process) checkSecrets(list []*effects.Effect) error {
-	if !p.settings.effects() || p.settings.Dev { // in edda dev the worker warns
+func (s Settings) checkSecrets(list []*effects.Effect) error {
+	if !s.effects() || s.Dev { // in edda dev the worker warns
 		return nil
 	}
 	var errs []error
 	for _, e := range list {
 		for _, name := range e.Secrets() {
-			if _, err := p.secrets().Get(name); err != nil {
+			if _, err := s.secrets().Get(name); err != nil {
 				errs = append(errs, fmt.Errorf("effect %s: %w", e.Name(), err))
 			}
 		}

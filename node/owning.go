@@ -35,13 +35,6 @@ func (t *stay) listens(addr string) {
 	}
 }
 
-// runs tells the other nodes which manifests this one runs.
-func (t *stay) runs(l loaded) {
-	if t != nil {
-		t.say(func(b *cluster.Beat) { b.Manifests = l.hash() })
-	}
-}
-
 // keepOwning returns why this node does not own the log any more, or nil when ctx ends.
 func (t *stay) keepOwning(ctx context.Context) error {
 	s := t.shipper.Load()

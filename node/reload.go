@@ -15,6 +15,7 @@ import (
 	"edda/node/versions"
 	"edda/saga"
 	"edda/server"
+	"edda/store"
 	"edda/stream/wire"
 )
 
@@ -46,20 +47,24 @@ func (p *process) reload(ctx context.Context, who server.Operator, check testChe
 	defer p.reloading.Unlock()
 	before := p.running()
 	kept = p.guards.reload()
-	problems, err = p.reloadManifests(ctx, check)
+	problems, err = p.reloadManifests(ctx, check, nil)
 	p.audited(ctx, who, edda.ActReload, p.becameOf(before, check, problems, errors.Join(err, kept)))
 	return problems, kept, err
 }
 
-// reloadManifests changes everything, or nothing if there are errors.
-func (p *process) reloadManifests(ctx context.Context, check testCheck) (manifests.Problems, error) {
+// reloadManifests changes everything, or nothing if there are errors. next is the revision that a cluster is to run from
+// now on; nil means the files that run already.
+func (p *process) reloadManifests(ctx context.Context, check testCheck, next *store.Deployment) (manifests.Problems, error) {
 	pipe := p.pipeline.Load()
 	if pipe == nil {
 		return nil, errNoPipeline
 	}
-	c, l, err := p.read()
+	c, l, err := p.read(next)
 	if err != nil || l.problems.Failed() {
 		return l.problems, err
+	}
+	if p.stay != nil && next == nil {
+		check = testsSkipped // they were judged when the revision came
 	}
 	tests, err := l.runTests(ctx, check)
 	if l.problems = append(tests, l.problems...); err != nil || l.problems.Failed() {
@@ -71,28 +76,33 @@ func (p *process) reloadManifests(ctx context.Context, check testCheck) (manifes
 		}
 		return append(l.problems, manifests.Problem{Message: err.Error()}), nil
 	}
-	problems, err := p.swap(ctx, pipe, c, l)
+	problems, err := p.swap(ctx, pipe, c, l, next)
 	if err != nil || problems.Failed() {
 		return problems, errors.Join(err, p.giveBack(ctx, pipe, c.Tenants, l.effects))
 	}
 	p.move(pipe, c.Tenants)
-	p.stay.runs(l)
 	p.log.Info("manifests reloaded", zap.Int("sagas", len(l.programs)))
 	return problems, nil
 }
 
-// read reads the configuration, if there is one, and the manifests again.
-func (p *process) read() (Config, loaded, error) {
+// read reads the configuration, if there is one, and the manifests again, or those of a revision.
+func (p *process) read(next *store.Deployment) (Config, loaded, error) {
 	c, problems := p.reread()
 	if problems.Failed() {
 		return c, loaded{problems: problems}, nil
 	}
-	l, err := startable(p.settings, c.Manifests)
+	s := p.settings
+	if next != nil {
+		s = s.of(*next)
+	} else {
+		problems = append(problems, p.stay.notTaken(c)...)
+	}
+	l, err := startable(s, c.Manifests)
 	if err != nil {
 		return c, l, err
 	}
 	l.problems = append(problems, l.problems...)
-	if err := p.checkSecrets(l.effects); err != nil {
+	if err := s.checkSecrets(l.effects); err != nil {
 		l.problems = append(l.problems, manifests.Problem{Message: err.Error()})
 	}
 	return c, l, nil
@@ -120,7 +130,7 @@ func (p *process) reread() (Config, manifests.Problems) {
 
 // swap installs the manifests and returns all problems, including warnings. Steps that may
 // fail come first, so that a failure changes nothing.
-func (p *process) swap(ctx context.Context, pipe *pipeline, c Config, l loaded) (manifests.Problems, error) {
+func (p *process) swap(ctx context.Context, pipe *pipeline, c Config, l loaded, next *store.Deployment) (manifests.Problems, error) {
 	var set *saga.Set
 	if p.settings.sagas() {
 		next, problems, err := p.prepare(ctx, l)
@@ -133,6 +143,7 @@ func (p *process) swap(ctx context.Context, pipe *pipeline, c Config, l loaded) 
 	if err != nil {
 		return l.problems, err
 	}
+	begin.deployed = next
 	if err := p.swapEffects(pipe, l.effects); err != nil {
 		return l.problems, err
 	}
@@ -163,7 +174,7 @@ func (p *process) beginNow(ctx context.Context, pipe *pipeline, set *saga.Set) (
 func (p *process) swapSagas(ctx context.Context, pipe *pipeline, set *saga.Set, begin beginning, tenants wire.Tenants) error {
 	ctx = context.WithoutCancel(ctx)
 	p.loadedSagas.Store(set) // first: a saga of the set that is behind is read for
-	if begin.begun != nil {
+	if begin.begun != nil || begin.deployed != nil {
 		if err := p.db.Commit(ctx, begin.change()); err != nil {
 			return fmt.Errorf("write where sagas begin: %w", err)
 		}

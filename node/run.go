@@ -67,7 +67,7 @@ func startsAnew(ctx context.Context, err error) bool {
 // runOnce runs one process. t is the stay of a node in its cluster that owns the store; nil for a process that is
 // alone.
 func runOnce(ctx context.Context, s Settings, h Hooks, sup *systemd, t *stay) error {
-	if len(s.Manifests) == 0 && s.manifested() {
+	if len(s.Manifests) == 0 && s.Find == nil && s.manifested() {
 		return configf("no manifests: name files or folders as arguments, or with manifests: in the configuration")
 	}
 	l, err := startable(s, s.Manifests)

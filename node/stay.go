@@ -65,9 +65,10 @@ type stay struct {
 	mu   sync.Mutex   // guards the fields below
 	said cluster.Beat // what the next beat says
 	// owner is what the log said last about the owner before this node.
-	owner cluster.Ownership
-	heir  string // the node that takes over when the process has stopped
-	moves bool   // the process stops because it hands over, and this node stays
+	owner    cluster.Ownership
+	revision revision
+	heir     string // the node that takes over when the process has stopped
+	moves    bool   // the process stops because it hands over, and this node stays
 	// stopProcess asks the process to stop; nil while none runs.
 	stopProcess func()
 }
@@ -115,7 +116,7 @@ func (t *stay) say(change func(b *cluster.Beat)) {
 func (t *stay) tell(at cluster.Mark, owner cluster.Ownership) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.said.Epoch, t.said.LSN, t.said.Following, t.said.Problem = at.Epoch, at.LSN, true, ""
+	t.said.Epoch, t.said.LSN, t.said.Following, t.said.Problem = at.Epoch, at.LSN, t.revision.unfit == "", t.revision.unfit
 	t.owner = owner
 }
 
@@ -271,7 +272,12 @@ var errNoCopy = errors.New("the folder has no store")
 func (t *stay) found(ctx context.Context) error {
 	return t.retried(ctx, "waiting for the cluster's bucket", func() error {
 		agreed, known, err := t.nodes.Load().Agreed(ctx)
-		if err == nil && !known {
+		switch {
+		case err != nil || known:
+		case len(t.settings.Manifests) == 0:
+			err = edda.Classify(edda.Temporary, "there is no cluster %s yet, and this node cannot begin it without manifests: "+
+				"name files or folders as arguments, or with manifests: in the configuration", t.settings.Cluster.Name)
+		default:
 			agreed, err = t.begin(ctx)
 		}
 		if err != nil {

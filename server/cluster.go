@@ -29,6 +29,9 @@ type Cluster interface {
 	Owner() (url string, ok bool)
 }
 
+// ErrNoCluster says that a process is in no cluster.
+var ErrNoCluster = edda.Classify(edda.Permanent, "this process is in no cluster: it owns its store alone (see --cluster)")
+
 // ErrNoSuchNode says that a cluster has no node of a name.
 var ErrNoSuchNode = edda.Classify(edda.Permanent, "the cluster has no such node")
 
@@ -62,19 +65,19 @@ type ClusterStatus struct {
 
 // ClusterNode is one node of a cluster.
 type ClusterNode struct {
-	Node      string    `json:"node"`
-	URL       string    `json:"url,omitempty" doc:"where other nodes reach its API"`
-	Role      string    `json:"role" enum:"owner,standby,joining" doc:"joining: it has no copy of the store that could take over"`
-	State     string    `json:"state" enum:"alive,dead"`
-	Version   string    `json:"version,omitempty" doc:"of its program"`
-	Level     int       `json:"level" doc:"the highest level that its program knows"`
-	Epoch     uint64    `json:"epoch" doc:"of the last record that its copy has"`
-	LSN       uint64    `json:"lsn" doc:"the last record that its copy has"`
-	Lag       uint64    `json:"lag" doc:"records of the log that its copy does not have"`
-	Since     time.Time `json:"since,omitzero" doc:"when it joined"`
-	BeatAge   int64     `json:"beat_age_ms" doc:"milliseconds since its last beat was seen; 0 for the answering node"`
-	Manifests string    `json:"manifests,omitempty" doc:"hash of its manifests: nodes with other ones would take over with other sagas"`
-	Problem   string    `json:"problem,omitempty"`
+	Node     string    `json:"node"`
+	URL      string    `json:"url,omitempty" doc:"where other nodes reach its API"`
+	Role     string    `json:"role" enum:"owner,standby,joining" doc:"joining: it has no copy of the store that could take over"`
+	State    string    `json:"state" enum:"alive,dead"`
+	Version  string    `json:"version,omitempty" doc:"of its program"`
+	Level    int       `json:"level" doc:"the highest level that its program knows"`
+	Epoch    uint64    `json:"epoch" doc:"of the last record that its copy has"`
+	LSN      uint64    `json:"lsn" doc:"the last record that its copy has"`
+	Lag      uint64    `json:"lag" doc:"records of the log that its copy does not have"`
+	Since    time.Time `json:"since,omitzero" doc:"when it joined"`
+	BeatAge  int64     `json:"beat_age_ms" doc:"milliseconds since its last beat was seen; 0 for the answering node"`
+	Revision uint64    `json:"revision,omitempty" doc:"of the manifests that it runs, or would run after a takeover"`
+	Problem  string    `json:"problem,omitempty"`
 }
 
 // ClusterMove is a hand-over that has begun.
@@ -105,11 +108,12 @@ type moveInput struct {
 }
 
 // errNoCluster answers a single process.
-var errNoCluster = huma.Error404NotFound("this process is in no cluster: it owns its store alone (see --cluster)")
+var errNoCluster = huma.Error404NotFound(ErrNoCluster.Error())
 
 // cluster registers the routes of a cluster. A single process has them too, so that their answer says why.
 func (s *Server) cluster() {
 	s.clusterStatus()
+	s.clusterManifests()
 	huma.Post(s.api, "/cluster/move", func(ctx context.Context, in *moveInput) (*body[ClusterMove], error) {
 		c := s.options.Cluster
 		if c == nil {
@@ -164,7 +168,7 @@ func (s *Server) clusterStatus() {
 // clusterFailed converts an error of Move and Finalize.
 func (s *Server) clusterFailed(doing string, err error) error {
 	switch {
-	case errors.Is(err, ErrNoSuchNode):
+	case errors.Is(err, ErrNoSuchNode), errors.Is(err, ErrNoCluster):
 		return huma.Error404NotFound(err.Error())
 	case errors.Is(err, edda.Permanent):
 		return huma.Error409Conflict(err.Error())

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -29,6 +30,11 @@ type Process interface {
 	// failing test, nothing changes and all problems are returned. The audit names
 	// the caller and the result.
 	Reload(ctx context.Context, q ReloadOrder) (Reload, error)
+	// Deploy makes files the next revision of a cluster's manifests. It is a Reload of them, which all nodes run from
+	// then on. ErrNoCluster is the error of a process that is in no cluster.
+	Deploy(ctx context.Context, q DeployOrder) (Deployed, error)
+	// Deployed returns the revision that runs, or ErrNoCluster.
+	Deployed() (Revision, error)
 	// VersionName names a version of a saga for people.
 	VersionName(saga string, version int, hash string) string
 	// SagasBehind lists the sagas that are behind the streams for a tenant.
@@ -148,13 +154,18 @@ type Problem struct {
 }
 
 // Failed tells whether the problems include an error: nothing was installed.
-func (r Reload) Failed() bool {
-	for _, p := range r.Problems {
-		if !p.Warning {
-			return true
-		}
+func (r Reload) Failed() bool { return failed(r.Problems) }
+
+func failed(ps []Problem) bool {
+	return slices.ContainsFunc(ps, func(p Problem) bool { return !p.Warning })
+}
+
+// detailed converts problems for an error's answer.
+func detailed(ps []Problem) (out []error) {
+	for _, p := range ps {
+		out = append(out, &huma.ErrorDetail{Location: p.place(), Message: p.Message})
 	}
-	return false
+	return out
 }
 
 // mux registers routes.
@@ -247,10 +258,7 @@ func (s *Server) reload(ctx context.Context, q *ReloadOrder) (*body[Reload], err
 	if err != nil {
 		return nil, s.internal("reload", err)
 	}
-	var details []error
-	for _, p := range r.Problems {
-		details = append(details, &huma.ErrorDetail{Location: p.place(), Message: p.Message})
-	}
+	details := detailed(r.Problems)
 	switch {
 	case !r.Failed() && r.Kept == "":
 		return &body[Reload]{r}, nil

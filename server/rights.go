@@ -72,6 +72,8 @@ func rights() map[string]right {
 		"POST /cluster/move":          governs,
 		"POST /cluster/forget/{node}": governs,
 		"POST /cluster/finalize":      governs,
+		"GET /cluster/manifests":      {role: access.Admin, scope: ofProcess},
+		"POST /cluster/manifests":     governs,
 
 		"GET /admin/mock": shared, "POST /admin/mock/{effect}": governs,
 

@@ -151,6 +151,9 @@ func bodyOf(route string) string {
 	if strings.HasSuffix(route, "/admin/mock/{effect}") {
 		return `{"answer":"ok"}`
 	}
+	if route == "POST /cluster/manifests" {
+		return `{"files":[{"name":"a.yaml","content":"eA=="}]}`
+	}
 	return ""
 }
 

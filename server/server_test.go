@@ -45,6 +45,10 @@ type fakes struct {
 	send    func(context.Context, edda.Event) (engine.EventResult, error)
 	err     error
 
+	deployed []DeployOrder
+	deploys  Deployed
+	revision Revision
+
 	inStream json.RawMessage // the payload that a stream has of a dead letter
 	unread   error           // why it has none
 }
@@ -68,6 +72,11 @@ func (f *fakes) Drain(context.Context, Operator) Drain {
 	return f.drain
 }
 func (f *fakes) Reload(context.Context, ReloadOrder) (Reload, error) { return f.reload, f.err }
+func (f *fakes) Deploy(_ context.Context, q DeployOrder) (Deployed, error) {
+	f.deployed = append(f.deployed, q)
+	return f.deploys, f.err
+}
+func (f *fakes) Deployed() (Revision, error) { return f.revision, f.err }
 
 func (f *fakes) Cell(k edda.Key) (edda.Cell, error) { return f.cells[k], f.err }
 func (f *fakes) Instances(q store.Query) ([]edda.Instance, error) {

@@ -40,6 +40,9 @@ type Options struct {
 	Run     string // of this stay: see [cluster.Run]
 	Founder string // the node that may begin an empty log
 	Level   int    // of what owners may write
+	// Able reports whether this node could work as the owner; nil means that it could. A node that could not leaves
+	// the log to others.
+	Able func() bool
 	// Tell is called after each record, with what the standby knows. Calls do not overlap.
 	Tell   func(cluster.Mark, cluster.Ownership)
 	Logger *zap.Logger
@@ -141,7 +144,7 @@ func (s *standing) turn() bool {
 	}.Turn()
 	now := time.Now()
 	switch {
-	case !try:
+	case !try, s.o.Able != nil && !s.o.Able():
 		s.since = time.Time{}
 		return false
 	case s.since.IsZero():

@@ -36,6 +36,8 @@ type Change struct {
 	Unclaimed *[]string
 	Schedules []edda.ScheduleState
 	Manifests []edda.Manifest
+	// Deployed replaces [DB.Deployed] and its files; nil leaves them. One without a revision removes them.
+	Deployed *Deployment
 	// Work goes out before the work of the transitions. It is in no history.
 	Work []edda.Work
 	// Dead are dead letters of no key.
@@ -114,6 +116,11 @@ func (c Change) Size() int {
 	}
 	for _, m := range c.Manifests {
 		n += sizeSmall + len(m.Text)
+	}
+	if c.Deployed != nil {
+		for _, f := range c.Deployed.Files {
+			n += sizeSmall + len(f.Content)*4/3 // base64
+		}
 	}
 	for _, a := range c.Audits {
 		n += 2*sizeSmall + len(a.Detail) + len(a.Reason)

@@ -351,6 +351,15 @@ func (e *encoder) rest(c *Change) (err error) {
 	for _, m := range c.Manifests {
 		put(format.Manifest, format.ManifestKey(m), m)
 	}
+	switch d := c.Deployed; {
+	case d == nil:
+	case d.Revision == 0:
+		put(format.Meta, format.MetaDeployed, nil)
+		put(format.Meta, format.MetaDeployedFiles, nil)
+	default:
+		put(format.Meta, format.MetaDeployed, d)
+		put(format.Meta, format.MetaDeployedFiles, d.Files)
+	}
 	for _, r := range c.Replays {
 		put(format.Replay, format.Texts(r.ID), r)
 	}

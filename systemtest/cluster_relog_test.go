@@ -23,17 +23,10 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 	dir := t.TempDir()
 	servers := natscluster.Start(t)
 	manifest := write(t, dir, "small.yaml", smallSaga)
-	launchNode := func(name string, more ...string) *child {
-		addr := freeAddr(t)
-		c := launch(t, append([]string{"run", "--role", "saga,effect", "--cluster", "shop", "--node", name, "--nats-url", servers.URLs(),
-			"--data", filepath.Join(dir, name), "--addr", addr, manifest}, more...)...)
-		c.addr, c.nats, c.tenant = addr, servers.URLs(), "default"
-		return c
-	}
 	names := []string{"n1", "n2"}
 	nodes := map[string]*child{}
 	for _, name := range names {
-		nodes[name] = launchNode(name)
+		nodes[name] = launchNode(t, servers, dir, name, manifest)
 		untilIn(t, clusterWithin, name+" is ready", func() bool {
 			_, status, err := nodes[name].try("/ready")
 			return err == nil && status == 200
@@ -63,7 +56,7 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 	longest, most := "", -1
 	said := regexp.MustCompile(`lost its bucket, and the copy in folder \S+ ends at transaction (\d+)`)
 	for _, name := range names {
-		nodes[name] = launchNode(name)
+		nodes[name] = launchNode(t, servers, dir, name, manifest)
 	}
 	for _, name := range names {
 		c := nodes[name]
@@ -88,7 +81,7 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 		t.Fatalf("relog: %d %s%s", code, relog.out, relog.err)
 	}
 	for _, name := range names {
-		nodes[name] = launchNode(name, "--accept-stream-loss") // the events that no saga had taken are gone with JetStream
+		nodes[name] = launchNode(t, servers, dir, name, manifest, "--accept-stream-loss") // the events that no saga had taken are gone with JetStream
 	}
 	for _, name := range names {
 		untilIn(t, clusterWithin, name+" is ready", func() bool {

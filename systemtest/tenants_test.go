@@ -226,6 +226,8 @@ var doors = map[string]door{
 	"POST /cluster/move":          {access.Admin, ofTheProcess, "/cluster/move", "", 0, false},
 	"POST /cluster/forget/{node}": {access.Admin, ofTheProcess, "/cluster/forget/n9", "", 0, false},
 	"POST /cluster/finalize":      {access.Admin, ofTheProcess, "/cluster/finalize", "", 0, false},
+	"GET /cluster/manifests":      {access.Admin, ofTheProcess, "/cluster/manifests", "", 0, false},
+	"POST /cluster/manifests":     {access.Admin, ofTheProcess, "/cluster/manifests", `{"files":[{"name":"a.yaml","content":"eA=="}]}`, 0, false},
 
 	"GET /admin/mock":           {access.Viewer, ofTheProcess, "/admin/mock", "", 0, false},
 	"POST /admin/mock/{effect}": {access.Admin, ofTheProcess, "/admin/mock/ship", `{"answer":"ok"}`, 0, false},

@@ -67,6 +67,9 @@ var (
 	MetaBegun = []byte("begun")
 	// MetaUnclaimed names the effects whose commands may be called without a claim in the ledger.
 	MetaUnclaimed = []byte("unclaimed")
+	// MetaDeployed and MetaDeployedFiles are in the store of a cluster: the newest revision of its manifests.
+	MetaDeployed      = []byte("deployed")
+	MetaDeployedFiles = []byte("deployed/files")
 	// MetaTenant and MetaOrigins are in a store that has the rows of one tenant alone: the tenant,
 	// and marks of the stores that the rows came from, newest first, separated by spaces.
 	MetaTenant  = []byte("tenant")

@@ -103,7 +103,7 @@ func render(t *testing.T, values map[string]any) (map[string]string, error) {
 	data := map[string]any{
 		"Values": values, "Files": files{t},
 		"Chart":   map[string]any{"Name": info["name"], "Version": info["version"], "AppVersion": info["appVersion"]},
-		"Release": map[string]any{"Name": "orders", "Namespace": "shop", "Service": "Helm"},
+		"Release": map[string]any{"Name": "orders", "Namespace": "shop", "Service": "Helm", "Revision": 1},
 	}
 	all := template.New("chart").Option("missingkey=zero")
 	all.Funcs(sprig.TxtFuncMap()).Funcs(helmFunctions(all))
@@ -306,6 +306,52 @@ func TestThePodsOfAClusterAreItsNodes(t *testing.T) {
 	}
 	if container.Lifecycle != nil {
 		t.Errorf("a standby would forward the hook to the owner: %v", container.Lifecycle)
+	}
+}
+
+// The job that deploys the manifests calls a node of the cluster as an operator of all tenants.
+func TestTheJobOfAClusterDeploysItsManifests(t *testing.T) {
+	t.Parallel()
+	rendered, err := render(t, readYAML(t, "deploy/helm/golden/cluster.values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var job struct {
+		Spec struct {
+			Template struct {
+				Spec struct {
+					Containers []struct {
+						Args []string
+						Env  []struct{ Name, Value string }
+					}
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(rendered["deploy.yaml"]), &job); err != nil {
+		t.Fatal(err)
+	}
+	container := job.Spec.Template.Spec.Containers[0]
+	args := slices.Clone(container.Args)
+	if i := slices.Index(args, "/manifests"); i < 0 {
+		t.Fatalf("the job runs %q", args)
+	} else {
+		args[i] = mounted(t, map[string]string{"order.yaml": "saga: order\n"})
+	}
+	args[len(args)-1] = "0s" // it waits for no node
+	cmd := exec.Command(edda(), args...)
+	for _, v := range container.Env {
+		if v.Name == "EDDA_URL" && v.Value != "https://orders-edda-0.orders-edda.shop.svc:8700" {
+			t.Errorf("it calls %s", v.Value)
+		}
+	}
+	cmd.Env = []string{"EDDA_URL=http://127.0.0.1:1"}
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "no Edda answers at http://127.0.0.1:1") {
+		t.Errorf("edda %q: %v\n%s", args, err, out)
+	}
+	least, err := render(t, readYAML(t, "deploy/helm/golden/least.values.yaml"))
+	if err != nil || strings.TrimSpace(least["deploy.yaml"]) != "" {
+		t.Errorf("a single process has a job: %v %s", err, least["deploy.yaml"])
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
@@ -125,8 +126,8 @@ func decode(t *testing.T, text string) {
 		}
 		object, known := map[string]any{
 			"StatefulSet": &appsv1.StatefulSet{}, "Service": &corev1.Service{}, "ConfigMap": &corev1.ConfigMap{},
-			"PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
-			"ServiceMonitor":      &map[string]any{}, "PrometheusRule": &map[string]any{},
+			"PodDisruptionBudget": &policyv1.PodDisruptionBudget{}, "Job": &batchv1.Job{},
+			"ServiceMonitor": &map[string]any{}, "PrometheusRule": &map[string]any{},
 		}[kind.Kind]
 		if kind.Kind == "" && strings.TrimSpace(one) == "" {
 			continue

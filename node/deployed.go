@@ -1,0 +1,303 @@
+package node
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/manifests"
+	"edda/server"
+	"edda/store"
+)
+
+// The manifests of a cluster are rows of its store, by revisions: a copy has those with which its sagas ran. The files
+// that the configuration of a node names become the first revision, and nothing after that.
+
+// revisionEvery is how often a standby looks for a new revision.
+const revisionEvery = time.Second
+
+// revisionsDir is the folder of revisions that are written out to be loaded.
+func (c Config) revisionsDir() string { return filepath.Join(c.storeDir(), "manifests") }
+
+func (c Config) revisionDir(revision uint64) string {
+	return filepath.Join(c.revisionsDir(), strconv.FormatUint(revision, 10))
+}
+
+// writeRevision writes a revision out.
+func (c Config) writeRevision(d store.Deployment) error {
+	dir := c.revisionDir(d.Revision)
+	next := dir + ".new"
+	var all []manifests.Source
+	for _, f := range d.Files {
+		all = append(all, manifests.Source(f))
+	}
+	if err := errors.Join(os.RemoveAll(next), os.RemoveAll(dir), manifests.WriteSources(next, all)); err != nil {
+		return err
+	}
+	return os.Rename(next, dir)
+}
+
+// keepRevisions removes written revisions before the one that ran before this one: effects may still read its files.
+func (c Config) keepRevisions(revision uint64) error {
+	entries, err := os.ReadDir(c.revisionsDir())
+	for _, e := range entries {
+		if n, errOf := strconv.ParseUint(e.Name(), 10, 64); errOf != nil || n+1 < revision || n > revision {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(c.revisionsDir(), e.Name())))
+		}
+	}
+	return err
+}
+
+// named are the files that the configuration names, as a revision of their own.
+func (c Config) named(node string) (d store.Deployment, err error) {
+	if len(c.Manifests) == 0 {
+		return d, edda.Classify(edda.Permanent, "the cluster has no manifests yet, and this node names none: edda cluster deploy PATH takes them in")
+	}
+	all, err := manifests.Sources(server.MaxDeployment, c.Manifests...)
+	if err != nil {
+		return d, err
+	}
+	d = store.Deployment{Revision: 1, Time: time.Now().UTC(), By: "edda", Why: "the files that node " + node + " was started with"}
+	for _, f := range all {
+		d.Files = append(d.Files, store.DeployedFile(f))
+	}
+	return d, nil
+}
+
+// revision is what a stay knows of the manifests.
+type revision struct {
+	store.Deployment
+	kept  bool   // the store has it; else it is what this node would begin with
+	unfit string // why this node cannot run it
+}
+
+// able reports whether this node could run the manifests of the cluster.
+func (t *stay) able() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.revision.Revision > 0 && t.revision.unfit == ""
+}
+
+// unfit is why this node cannot run them.
+func (t *stay) unfit() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.revision.unfit
+}
+
+// deployed lists the manifests that the process of this stay runs.
+func (t *stay) deployed() ([]string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return []string{t.settings.revisionDir(t.revision.Revision)}, nil
+}
+
+// watchManifests looks for new revisions in a copy until ctx ends.
+func (t *stay) watchManifests(ctx context.Context, r *store.Replica) {
+	tick := time.NewTicker(revisionEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			t.lookAtManifests(r)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lookAtManifests finds the newest revision in a copy, and whether this node can run it. One that it cannot run is
+// judged again each time, because a secret may be missing that an operator adds.
+func (t *stay) lookAtManifests(r *store.Replica) {
+	t.mu.Lock()
+	was := t.revision
+	t.mu.Unlock()
+	var now revision
+	var err error
+	now.Deployment, now.kept, err = r.Deployed()
+	if err == nil && was.unfit == "" && was.Revision > 0 && (!now.kept || was.kept && now.Revision == was.Revision) {
+		return
+	}
+	switch {
+	case err != nil:
+	case now.kept:
+		now.Files, err = r.DeployedFiles()
+	default:
+		now.Deployment, err = t.settings.named(t.node)
+	}
+	if err == nil {
+		err = t.settings.runnable(now.Deployment)
+	}
+	if err != nil {
+		now.unfit = err.Error()
+	}
+	t.mu.Lock()
+	t.revision = now
+	t.said.Revision, t.said.Problem = now.Revision, now.unfit
+	t.said.Following = t.said.Following && now.unfit == ""
+	t.mu.Unlock()
+	at := zap.Uint64("revision", now.Revision)
+	if err := t.settings.keepRevisions(now.Revision); err != nil {
+		t.log.Warn("old revisions of the manifests stay in the folder", at, zap.Error(err))
+	}
+	switch {
+	case now.unfit != "" && now.unfit != was.unfit:
+		t.log.Error("this node cannot run the manifests of the cluster and does not take over", at, zap.String("error", now.unfit))
+	case now.unfit == "" && was.unfit != "":
+		t.log.Info("this node can run the manifests of the cluster", at)
+	}
+	if now.kept && !was.kept && t.settings.differ(now.Deployment) {
+		t.log.Warn("the files that this node names are not the manifests of the cluster: edda cluster deploy PATH takes them in, and nothing else does",
+			at, zap.Strings("files", t.settings.Manifests))
+	}
+}
+
+// runnable returns why this node cannot run a revision, which it writes out.
+func (s Settings) runnable(d store.Deployment) error {
+	if err := s.writeRevision(d); err != nil {
+		return err
+	}
+	l, err := startable(s.of(d), nil)
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(l.problems, func(p manifests.Problem) bool { return !p.Warning }); i >= 0 {
+		return l.problems[i]
+	}
+	return s.checkSecrets(l.effects)
+}
+
+// of are the settings of a process that runs a revision.
+func (s Settings) of(d store.Deployment) Settings {
+	s.Find = func() ([]string, error) { return []string{s.revisionDir(d.Revision)}, nil }
+	return s
+}
+
+// differ reports whether the files that the configuration names have other texts than a revision.
+func (c Config) differ(d store.Deployment) bool {
+	if len(c.Manifests) == 0 {
+		return false
+	}
+	named, err := c.named("")
+	byContent := func(a, b store.DeployedFile) int { return bytes.Compare(a.Content, b.Content) }
+	a, b := slices.SortedFunc(slices.Values(named.Files), byContent), slices.SortedFunc(slices.Values(d.Files), byContent)
+	return err != nil || !slices.EqualFunc(a, b, func(a, b store.DeployedFile) bool { return byContent(a, b) == 0 })
+}
+
+// notTaken warns that files which the configuration names are not what a cluster runs.
+func (t *stay) notTaken(c Config) manifests.Problems {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	runs := t.revision.Deployment
+	t.mu.Unlock()
+	if !c.differ(runs) {
+		return nil
+	}
+	return manifests.Problems{{Warning: true, Message: fmt.Sprintf("revision %d of the manifests stays: in a cluster edda cluster deploy PATH takes files in, and a reload does not", runs.Revision)}}
+}
+
+// keepRevision stores the first revision of a cluster. The store of a process that is alone keeps none: should it be
+// in a cluster again, that begins with the files of then.
+func (p *process) keepRevision(ctx context.Context) error {
+	_, kept, err := p.db.Deployed()
+	if err != nil || kept == (p.stay != nil) {
+		return err
+	}
+	var d store.Deployment
+	if p.stay != nil {
+		d = p.stay.runs()
+	}
+	if err := p.db.Commit(ctx, store.Change{Deployed: &d}); err != nil {
+		return fmt.Errorf("write the revision of the manifests: %w", err)
+	}
+	return nil
+}
+
+// runs is the revision that the process of this stay runs.
+func (t *stay) runs() store.Deployment {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.revision.Deployment
+}
+
+// runsFrom notes a new revision.
+func (t *stay) runsFrom(d store.Deployment) {
+	t.mu.Lock()
+	t.revision = revision{Deployment: d, kept: true}
+	t.said.Revision = d.Revision
+	t.mu.Unlock()
+}
+
+// Deploy makes files the next revision of the cluster's manifests, or changes nothing if they have errors.
+func (p *process) Deploy(ctx context.Context, q server.DeployOrder) (out server.Deployed, err error) {
+	if p.stay == nil {
+		return out, server.ErrNoCluster
+	}
+	next := store.Deployment{Time: time.Now().UTC(), By: q.By, Why: q.Why}
+	for _, f := range q.Body.Files {
+		next.Files = append(next.Files, store.DeployedFile(f))
+	}
+	check := testsMustPass
+	if q.SkipTests {
+		check = testsSkipped
+	}
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	runs := p.stay.runs()
+	next.Revision, out.Revision = runs.Revision+1, runs.Revision
+	if sameFiles(runs, next) {
+		return out, nil
+	}
+	if err := p.settings.writeRevision(next); err != nil {
+		return out, err
+	}
+	before := p.running()
+	problems, err := p.reloadManifests(ctx, check, &next)
+	p.audited(ctx, q.Operator, edda.ActDeploy, fmt.Sprintf("revision %d %s", next.Revision, p.becameOf(before, check, problems, err)))
+	out.Problems = problemsOf(problems)
+	for i := range out.Problems { // the caller knows the names that it sent
+		if name, err := filepath.Rel(p.settings.revisionDir(next.Revision), out.Problems[i].File); err == nil && filepath.IsLocal(name) {
+			out.Problems[i].File = filepath.ToSlash(name)
+		}
+	}
+	if err != nil || problems.Failed() {
+		return out, errors.Join(err, os.RemoveAll(p.settings.revisionDir(next.Revision)))
+	}
+	out.Revision, out.Changed = next.Revision, true
+	p.stay.runsFrom(next)
+	if err := p.settings.keepRevisions(next.Revision); err != nil {
+		p.log.Warn("old revisions of the manifests stay in the folder", zap.Error(err))
+	}
+	return out, nil
+}
+
+func sameFiles(a, b store.Deployment) bool {
+	byName := func(a, b store.DeployedFile) int { return cmp.Compare(a.Name, b.Name) }
+	return slices.EqualFunc(slices.SortedFunc(slices.Values(a.Files), byName), slices.SortedFunc(slices.Values(b.Files), byName),
+		func(a, b store.DeployedFile) bool { return a.Name == b.Name && bytes.Equal(a.Content, b.Content) })
+}
+
+// Deployed returns the revision that runs.
+func (p *process) Deployed() (out server.Revision, err error) {
+	if p.stay == nil {
+		return out, server.ErrNoCluster
+	}
+	d := p.stay.runs()
+	out = server.Revision{Revision: d.Revision, Time: d.Time, By: d.By, Why: d.Why}
+	for _, f := range d.Files {
+		out.Files = append(out.Files, server.ManifestFile(f))
+	}
+	return out, nil
+}
