@@ -189,11 +189,35 @@ func (t *stay) follow(ctx context.Context, sup *systemd) error {
 		return t.unjoined(err)
 	}
 	t.startBeats(ctx)
+	for told := ""; ; {
+		err := t.standBy(ctx, sup, told == "")
+		switch {
+		case errors.Is(err, standby.ErrDiverged) || errors.Is(err, cluster.ErrTrimmed):
+			return fmt.Errorf("%w: %w", errStays, err)
+		case err == nil || ctx.Err() != nil || errors.Is(err, edda.Permanent):
+			return err
+		}
+		// A disk is full or fails.
+		t.say(func(b *cluster.Beat) { b.Problem = err.Error() })
+		if err.Error() != told {
+			told = err.Error()
+			t.log.Error("this node follows the log no more, and tries again", zap.Error(err))
+		}
+		if err := backoff.Wait(ctx, joinAgain); err != nil {
+			return err
+		}
+	}
+}
+
+// standBy follows the log until this node owns it. tell is false where it only tries again.
+func (t *stay) standBy(ctx context.Context, sup *systemd, tell bool) error {
 	r, at, err := t.replica(ctx)
 	if err != nil {
 		return err
 	}
-	t.log.Info("following the log", zap.Uint64("record", at.LSN), zap.Uint64("epoch", at.Epoch))
+	if tell {
+		t.log.Info("following the log", zap.Uint64("record", at.LSN), zap.Uint64("epoch", at.Epoch))
+	}
 	t.lookAtManifests(r)
 	sup.running()
 	watching, stop := context.WithCancel(ctx)
@@ -209,11 +233,7 @@ func (t *stay) follow(ctx context.Context, sup *systemd) error {
 		t.lookAtManifests(r) // a revision may have come right before the end of the former owner
 	}
 	t.say(func(b *cluster.Beat) { b.Following = false })
-	err = errors.Join(err, r.Close())
-	if errors.Is(err, standby.ErrDiverged) || errors.Is(err, cluster.ErrTrimmed) {
-		return fmt.Errorf("%w: %w", errStays, err)
-	}
-	return err
+	return errors.Join(err, r.Close())
 }
 
 // own runs the process that owns the store, and hands the log over when it has stopped.
@@ -237,8 +257,8 @@ func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) error {
 		return fmt.Errorf("%w: %w", errStays, err)
 	}
 	t.handOver()
-	if t.stays(nil) && err == nil {
-		return errStays
+	if err == nil && t.stays(nil) || errors.Is(err, errSick) {
+		return errors.Join(errStays, err)
 	}
 	return err
 }

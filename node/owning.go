@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"edda"
 	"edda/cluster"
 	"edda/stream/kv"
 )
@@ -35,16 +37,43 @@ func (t *stay) listens(addr string) {
 	}
 }
 
-// keepOwning returns why this node does not own the log any more, or nil when ctx ends.
-func (t *stay) keepOwning(ctx context.Context) error {
+const (
+	// sickEvery is how often the owner looks whether its store can be written.
+	sickEvery = time.Second
+	// sickAfter is how long the store of an owner may refuse commits, such as on a full disk, before another node takes
+	// over.
+	sickAfter = 5 * time.Second
+)
+
+// keepOwning returns why this node does not own the log any more, or nil when ctx ends. An owner whose store cannot be
+// written hands over, if there is an heir.
+func (t *stay) keepOwning(ctx context.Context, store func() error, heir func() string) error {
 	s := t.shipper.Load()
-	select {
-	case <-s.Lost():
-		return s.Err()
-	case <-ctx.Done():
-		return nil
+	tick := time.NewTicker(sickEvery)
+	defer tick.Stop()
+	var since time.Time // when the store began to refuse commits; zero while it does not
+	for {
+		select {
+		case <-s.Lost():
+			return s.Err()
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		sick := store()
+		switch {
+		case sick == nil:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= sickAfter && heir() != "":
+			return fmt.Errorf("%w: %w", errSick, sick)
+		}
 	}
 }
+
+// errSick ends a process whose store cannot be written, while another node has a copy that can.
+var errSick = edda.Classify(edda.Temporary, "this node hands over, because its store cannot be written")
 
 // stopsBy sets how the process is asked to stop.
 func (t *stay) stopsBy(stop func()) {
@@ -70,7 +99,7 @@ func (t *stay) stays(cause error) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.moves || outlived(cause)
+	return t.moves || outlived(cause) || errors.Is(cause, errSick)
 }
 
 // outlived reports whether a process ended because another node has taken over.

@@ -220,7 +220,7 @@ func (p *process) parts(l loaded) []lifecycle.Component {
 			lifecycle.Component{Name: "streams", Stage: lifecycle.Connections, Run: p.watchStreams})
 	}
 	if p.stay != nil {
-		parts = append(parts, lifecycle.Component{Name: "ownership", Stage: lifecycle.Connections, Run: p.stay.keepOwning},
+		parts = append(parts, lifecycle.Component{Name: "ownership", Stage: lifecycle.Connections, Run: p.keepOwning},
 			lifecycle.Component{Name: "log", Stage: lifecycle.Connections, Run: p.stay.trim})
 	}
 	if p.guide != nil {
@@ -244,6 +244,11 @@ func (p *process) parts(l loaded) []lifecycle.Component {
 			Finish: func(ctx context.Context) error { return p.pipeline.Load().handoff.Flush(ctx) }})
 	}
 	return append(parts, lifecycle.Component{Name: "start", Stage: lifecycle.Intake, Run: p.announced})
+}
+
+// keepOwning ends the process when its node does not own the store any more.
+func (p *process) keepOwning(ctx context.Context) error {
+	return p.stay.keepOwning(ctx, func() error { return p.storage(p.pipeline.Load()) }, p.stay.bestCopy)
 }
 
 // watchStreams watches the streams when JetStream is reached.
@@ -321,9 +326,11 @@ func (p *process) stopBegins(cause error) {
 	}
 }
 
-// replaced reports whether the process stops because another node owns the store. Then it can commit and deliver
+// replaced reports whether the process stops because another node owns the store, or is to. Then it can commit
 // nothing any more, and the sooner it ends, the sooner its node follows the log again.
-func (p *process) replaced(cause error) bool { return p.stay != nil && outlived(cause) }
+func (p *process) replaced(cause error) bool {
+	return p.stay != nil && (outlived(cause) || errors.Is(cause, errSick))
+}
 
 func (p *process) partStopped(part lifecycle.Component, took time.Duration, err error) {
 	p.log.Info("stopped", zap.String("part", part.Name), zap.Duration("took", took), zap.Error(err))

@@ -180,6 +180,14 @@ func (c *clusterRun) reportCluster(begin time.Time) {
 			if rec := c.next(s.from, func(m logged) bool { return m.kind == cluster.Entry && m.epoch >= own.epoch }); rec != nil {
 				note(what+": to its first transaction", rec.at.Sub(s.from))
 			}
+		case s.kind == struckStopped: // a lull of the orders before it is no pause
+			own := c.next(s.from, func(m logged) bool { return m.kind == cluster.Own })
+			if own == nil {
+				continue
+			}
+			if rec := c.next(own.at, func(m logged) bool { return m.kind == cluster.Entry }); rec != nil {
+				note("pause, "+s.name, rec.at.Sub(s.from))
+			}
 		default:
 			note("longest pause, "+s.name, c.pause(s))
 		}
