@@ -49,12 +49,19 @@ func (v *clusterStore) command(use, short, long, example string, do func(context
 
 func (t *terminal) clusterInitCommand() *cobra.Command {
 	v := &clusterStore{term: t}
-	return v.command("init", "Make a store that exists the one of a new cluster", `Make the store in the data folder that of a new cluster. Without it the first
+	fromDev := false
+	c := v.command("init", "Make a store that exists the one of a new cluster", `Make the store in the data folder that of a new cluster. Without it the first
 node that starts with --cluster begins the cluster, with its store or a new one.
-Stop the process of the store first; afterwards start this node before others.`,
-		"  edda cluster init --cluster shop --data /var/lib/edda",
+Stop the process of the store first; afterwards start this node before others.
+With --from-dev the folder is that of edda dev: its streams are copied to the NATS
+of the cluster first, with the numbers of their messages.`,
+		"  edda cluster init --cluster shop --data /var/lib/edda\n  edda cluster init --cluster shop --data .edda --from-dev",
 		func(ctx context.Context, s node.Settings, log *zap.Logger) error {
-			b, err := node.InitCluster(ctx, s, log)
+			begin := node.InitCluster
+			if fromDev {
+				begin = node.InitClusterFromDev
+			}
+			b, err := begin(ctx, s, log)
 			if err != nil {
 				return err
 			}
@@ -63,6 +70,8 @@ Stop the process of the store first; afterwards start this node before others.`,
 					b.Cluster, b.Store, b.Node, b.Cluster)
 			})
 		})
+	c.Flags().BoolVar(&fromDev, "from-dev", false, "copy the streams of edda dev in this folder, too")
+	return c
 }
 
 func (t *terminal) clusterRelogCommand() *cobra.Command {
@@ -87,19 +96,31 @@ other nodes follow on, or copy the store anew.`,
 
 func (t *terminal) clusterLeaveCommand() *cobra.Command {
 	v := &clusterStore{term: t}
-	return v.command("leave", "Take a copy out of its cluster, for a process that is alone", `Make the copy in the data folder a store of its own, which edda run takes without
+	var o node.LeaveOptions
+	c := v.command("leave", "Take a copy out of its cluster, for a process that is alone", `Make the copy in the data folder a store of its own, which edda run takes without
 --cluster. Stop all nodes of the cluster first, and take the node that owned the
-store last. The folder cannot come back to the cluster.`,
-		"  edda cluster leave --data /var/lib/edda",
-		func(_ context.Context, s node.Settings, _ *zap.Logger) error {
-			name, err := node.LeaveCluster(s.Config)
+store last: a copy that has less than the log is refused. The folder cannot come
+back to the cluster, and no other node of it can start. With --to-dev the streams
+of the store are copied into the folder, which edda dev --data takes.`,
+		"  edda cluster leave --data /var/lib/edda\n  edda cluster leave --data /var/lib/edda --to-dev",
+		func(ctx context.Context, s node.Settings, log *zap.Logger) error {
+			if o.Unchecked && o.ToDev {
+				return usagef("--unchecked is for a NATS that is gone, and --to-dev copies streams from it")
+			}
+			if !o.Unchecked {
+				fmt.Fprintln(t.err, "looking for nodes that run")
+			}
+			name, err := node.LeaveCluster(ctx, s, log, o)
 			if err != nil {
 				return err
 			}
 			return t.show(v.output, map[string]string{"cluster": name}, func() {
-				fmt.Fprintf(t.out, "the store in %s is no copy of cluster %s any more\n", s.Data, name)
+				fmt.Fprintf(t.out, "the store in %s is no copy of cluster %s any more; edda cluster end --cluster %s removes what is left of that\n", s.Data, name, name)
 			})
 		})
+	c.Flags().BoolVar(&o.ToDev, "to-dev", false, "copy the streams of the store into the folder, for edda dev")
+	c.Flags().BoolVar(&o.Unchecked, "unchecked", false, "NATS is gone: do not look whether another copy has more, or a node runs")
+	return c
 }
 
 func (t *terminal) clusterEndCommand() *cobra.Command {

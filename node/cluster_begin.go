@@ -10,6 +10,8 @@ import (
 	"edda"
 	"edda/cluster"
 	"edda/internal/backoff"
+	"edda/standby"
+	"edda/store"
 	"edda/stream/clusterlog"
 	"edda/stream/clusternodes"
 )
@@ -29,16 +31,11 @@ type ClusterBegun struct {
 func InitCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
 	err = withStay(ctx, s, log, func(t *stay) error {
 		b = ClusterBegun{Cluster: s.Cluster.Name, Node: t.node}
-		agreed, known, err := t.nodes.Load().Agreed(ctx)
-		switch m, errOf := membershipOf(t.dir()); {
-		case err != nil || errOf != nil:
-			return errors.Join(err, errOf)
-		case known:
-			return edda.Classify(edda.Permanent, "there is a cluster %s already, and it keeps store %s: name another --cluster, or run a node of that one", s.Cluster.Name, agreed.Store)
-		case m != nil:
-			return edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s: edda cluster relog begins its log again", t.dir(), m.Cluster)
+		if err := t.mayInit(ctx); err != nil {
+			return err
 		}
-		if agreed, err = t.begin(ctx); err != nil {
+		agreed, err := t.begin(ctx)
+		if err != nil {
 			return err
 		}
 		if agreed.Founder != t.node {
@@ -48,6 +45,106 @@ func InitCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBeg
 		return nil
 	})
 	return b, err
+}
+
+// mayInit refuses to begin a cluster that there is, or with a store of another one.
+func (t *stay) mayInit(ctx context.Context) error {
+	agreed, known, err := t.nodes.Load().Agreed(ctx)
+	switch m, errOf := membershipOf(t.dir()); {
+	case err != nil || errOf != nil:
+		return errors.Join(err, errOf)
+	case known && agreed.Left != "":
+		return t.ended(agreed)
+	case known:
+		return edda.Classify(edda.Permanent, "there is a cluster %s already, and it keeps store %s: name another --cluster, or run a node of that one", t.settings.Cluster.Name, agreed.Store)
+	case m != nil:
+		return edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s: edda cluster relog begins its log again", t.dir(), m.Cluster)
+	}
+	return nil
+}
+
+// ended is the error of a node whose cluster has no store any more.
+func (t *stay) ended(a clusternodes.Agreed) error {
+	return edda.Classify(edda.Permanent, "node %s has taken the store out of cluster %s (edda cluster leave), so no node of it may start: "+
+		"edda cluster end --cluster %s removes what is left of the cluster", a.Left, t.settings.Cluster.Name, t.settings.Cluster.Name)
+}
+
+// LeaveOptions say how a copy leaves its cluster.
+type LeaveOptions struct {
+	// ToDev makes the data folder one of edda dev: the streams are copied into it.
+	ToDev bool
+	// Unchecked leaves without NATS. Nobody knows then whether another copy has more, and whether other nodes run.
+	Unchecked bool
+}
+
+// LeaveCluster makes the copy in the data folder a store of its own. All nodes must have stopped, and the copy must have
+// all that the log has.
+func LeaveCluster(ctx context.Context, s Settings, log *zap.Logger, o LeaveOptions) (cluster string, err error) {
+	m, err := membershipOf(s.storeDir())
+	if err != nil {
+		return "", err
+	}
+	if m == nil {
+		return "", edda.Classify(edda.Permanent, "folder %s has no copy of a cluster's store", s.storeDir())
+	}
+	if s.Cluster.Name != "" && s.Cluster.Name != m.Cluster {
+		return "", edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s, and not of %s", s.storeDir(), m.Cluster, s.Cluster.Name)
+	}
+	s.Cluster.Name = m.Cluster
+	if !o.Unchecked {
+		if err := withStay(ctx, s, log, func(t *stay) error { return t.leave(ctx) }); err != nil {
+			return "", err
+		}
+	}
+	if o.ToDev {
+		if err := s.betweenServers(ctx, log, false); err != nil {
+			return "", err
+		}
+	}
+	r, err := store.OpenReplica(s.storeDir(), store.Options{}) // no process may hold it
+	if err != nil {
+		return "", err
+	}
+	return m.Cluster, errors.Join(r.Close(), store.UnmarkReplicated(s.storeDir()))
+}
+
+// leave checks that the copy is the newest, and notes that the cluster has ended.
+func (t *stay) leave(ctx context.Context) error {
+	if err := t.alone(ctx); err != nil {
+		return err
+	}
+	agreed, known, err := t.nodes.Load().Agreed(ctx)
+	if err != nil {
+		return err
+	}
+	last, err := t.shipped.End(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := t.openCopy()
+	if err != nil {
+		return err
+	}
+	if last.Seq > 0 { // it cuts off what the log never had
+		_, err = standby.Find(ctx, t.shipped, r)
+	}
+	at := r.LSN()
+	if err := errors.Join(err, r.Close()); err != nil {
+		return err
+	}
+	switch {
+	case known && agreed.Store != r.ID():
+		return edda.Classify(edda.Permanent, "folder %s has store %s, and cluster %s keeps store %s", t.dir(), r.ID(), t.settings.Cluster.Name, agreed.Store)
+	case known && agreed.Left != "" && agreed.Left != t.node:
+		return t.ended(agreed)
+	case at < last.Message.LSN:
+		return edda.Classify(edda.Permanent, "the copy in folder %s ends at transaction %d, and the log at %d: take the node that owned the store last, "+
+			"or start this one until it follows, and stop the others first", t.dir(), at, last.Message.LSN)
+	case !known:
+		return nil
+	}
+	agreed.Left = t.node
+	return t.nodes.Load().FoundAgain(ctx, agreed)
 }
 
 // RelogCluster begins the log of a cluster again with the copy in the data folder, after JetStream has lost the log.

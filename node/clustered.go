@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
@@ -18,6 +19,7 @@ import (
 	"edda/internal/backoff"
 	"edda/server"
 	"edda/standby"
+	"edda/stream"
 )
 
 // errStays says that a stay has ended and the node begins another one.
@@ -156,9 +158,14 @@ func (n *clusterNode) standbyServer(t *stay, g guards, stop func()) (*server.Ser
 func (t *stay) close() {
 	t.endShipping()
 	if t.conn != nil {
-		t.conn.SetDisconnectErrHandler(nil) // this disconnect is intended
-		t.conn.Close()
+		hangUp(t.conn)
 	}
+}
+
+// hangUp closes a connection, and does not log that.
+func hangUp(conn *nats.Conn) {
+	conn.SetDisconnectErrHandler(nil)
+	conn.Close()
 }
 
 // startBeats beats until endBeats is called. That tells the others, with gone, that the node is not there any more.
@@ -253,14 +260,19 @@ func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) error {
 		s.Find = t.deployed
 		err = runProcess(ctx, s, h, sup, t)
 	}
-	if outlived(err) {
-		return fmt.Errorf("%w: %w", errStays, err)
+	if !outlived(err) {
+		t.handOver()
 	}
-	t.handOver()
-	if err == nil && t.stays(nil) || errors.Is(err, errSick) {
+	if t.goesOn(err) {
 		return errors.Join(errStays, err)
 	}
 	return err
+}
+
+// goesOn reports whether the node goes on as a standby when its process has ended with err. A stream that became shorter
+// while the store was to move is for the next owner to find.
+func (t *stay) goesOn(err error) bool {
+	return t.stays(err) && (err == nil || outlived(err) || errors.Is(err, errSick) || errors.Is(err, stream.ErrShorter))
 }
 
 // errShippingEnded ends appends that the log does not answer.

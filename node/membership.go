@@ -2,7 +2,6 @@ package node
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -49,23 +48,6 @@ func ownStore(dir string) error {
 	}
 	return edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s: run it with --cluster %s, or take it out of the cluster "+
 		"for good with edda cluster leave, when all its nodes have stopped", dir, m.Cluster, m.Cluster)
-}
-
-// LeaveCluster makes the copy in the folder a store of its own.
-func LeaveCluster(s Config) (cluster string, err error) {
-	dir := s.storeDir()
-	m, err := membershipOf(dir)
-	if err != nil {
-		return "", err
-	}
-	if m == nil {
-		return "", edda.Classify(edda.Permanent, "folder %s has no copy of a cluster's store", dir)
-	}
-	r, err := store.OpenReplica(dir, store.Options{}) // no process may hold it
-	if err != nil {
-		return "", err
-	}
-	return m.Cluster, errors.Join(r.Close(), store.UnmarkReplicated(dir))
 }
 
 // storeDir is the folder of the store.

@@ -3,12 +3,14 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"edda/cluster"
 	"edda/standby"
+	"edda/stream"
 )
 
 // TestASickOwnerHandsOver: the process of an owner ends for another node when its store refuses commits for long, and
@@ -53,5 +55,35 @@ func TestASickOwnerHandsOver(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestAMoveEndsAtAnyEndOfTheProcess: also one that was asked for while the process was about to start anew.
+func TestAMoveEndsAtAnyEndOfTheProcess(t *testing.T) {
+	shorter, other := fmt.Errorf("source: %w", stream.ErrShorter), errors.New("the address is gone")
+	for name, tt := range map[string]struct {
+		moves bool
+		err   error
+		again bool // another process starts on this node
+		stays bool // the node goes on as a standby
+	}{
+		"stopped":                     {false, nil, false, false},
+		"moves":                       {true, nil, false, true},
+		"a shorter stream":            {false, shorter, true, false},
+		"a shorter stream, and moves": {true, shorter, false, true},
+		"replaced":                    {false, fmt.Errorf("commit: %w", cluster.ErrFenced), false, true},
+		"sick":                        {false, errSick, false, true},
+		"broken, and moves":           {true, other, false, false},
+	} {
+		st := &stay{moves: tt.moves}
+		if got := startsAgain(t.Context(), tt.err, st); got != tt.again {
+			t.Errorf("%s: another process starts: %t", name, got)
+		}
+		if got := st.goesOn(tt.err); got != tt.stays {
+			t.Errorf("%s: the node goes on: %t", name, got)
+		}
+	}
+	if !startsAgain(t.Context(), shorter, nil) {
+		t.Error("a process that is alone does not start anew")
 	}
 }

@@ -408,7 +408,7 @@ func (p *process) routes(l *pipeline) ([]outbox.Route, error) {
 	if p.redis != nil {
 		routes = append(routes, p.messages().Route())
 	}
-	routes = append(routes, outbox.Route{Name: "jetstream", Kinds: p.published(), Destination: l.streams()})
+	routes = append(routes, outbox.Route{Name: "jetstream", Kinds: p.settings.published(), Destination: l.streams()})
 	if p.settings.Gateway.URL == "" {
 		return routes, nil
 	}
@@ -420,9 +420,9 @@ func (p *process) routes(l *pipeline) ([]outbox.Route, error) {
 }
 
 // published lists the kinds of work that go to the streams.
-func (p *process) published() []edda.WorkKind {
+func (c Config) published() []edda.WorkKind {
 	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd, edda.WorkResult}
-	if p.settings.Gateway.URL == "" {
+	if c.Gateway.URL == "" {
 		kinds = append(kinds, edda.WorkCommand)
 	}
 	return kinds

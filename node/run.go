@@ -53,10 +53,15 @@ func Run(ctx context.Context, s Settings, h Hooks) error {
 func runProcess(ctx context.Context, s Settings, h Hooks, sup *systemd, t *stay) error {
 	for {
 		err := runOnce(ctx, s, h, sup, t)
-		if !startsAnew(ctx, err) {
+		if !startsAgain(ctx, err, t) {
 			return err
 		}
 	}
+}
+
+// startsAgain reports whether another process starts on this node. If the store is to move, the next owner starts anew.
+func startsAgain(ctx context.Context, err error, t *stay) bool {
+	return startsAnew(ctx, err) && !t.stays(nil)
 }
 
 // startsAnew reports whether a process that ends with err is followed by another one.

@@ -112,7 +112,7 @@ func (p *process) republish(ctx context.Context, l *pipeline, tail *stream.Tail,
 		return fmt.Errorf("look for what was published: %w", err)
 	}
 	toStreams := map[edda.WorkKind]bool{}
-	for _, k := range p.published() {
+	for _, k := range p.settings.published() {
 		toStreams[k] = true
 	}
 	// Record them as sent now, because a second power failure may lose them again.

@@ -273,6 +273,8 @@ func (t *stay) found(ctx context.Context) error {
 	return t.retried(ctx, "waiting for the cluster's bucket", func() error {
 		agreed, known, err := t.nodes.Load().Agreed(ctx)
 		switch {
+		case known && agreed.Left != "":
+			err = t.ended(agreed)
 		case err != nil || known:
 		case len(t.settings.Manifests) == 0:
 			err = edda.Classify(edda.Temporary, "there is no cluster %s yet, and this node cannot begin it without manifests: "+

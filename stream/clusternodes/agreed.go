@@ -31,6 +31,7 @@ type Agreed struct {
 	Founder string    `json:"founder"` // the node that had it first
 	Level   int       `json:"level"`   // what owners may write
 	Created time.Time `json:"created"`
+	Left    string    `json:"left,omitempty"` // the node that has taken the store out of the cluster, which has ended
 }
 
 // Agreed returns what the nodes agree on. known is false before a node has founded the cluster.

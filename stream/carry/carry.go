@@ -1,0 +1,189 @@
+// Package carry copies streams from one JetStream to another as they are: with the numbers and the times of their
+// messages, so that positions in them stay what they are. The ids of messages are copied, but a server does not compare
+// new messages with those of a copy.
+package carry
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+)
+
+const (
+	// chunkBytes is far below the payload that every server takes.
+	chunkBytes = 128 << 10
+	// windowBytes bounds what the source sends ahead.
+	windowBytes = 4 << 20
+	// answerWithin bounds each step: an answer of a server, or its next chunk.
+	answerWithin = 30 * time.Second
+)
+
+// Options say what to copy.
+type Options struct {
+	Stream   string
+	Replicas int // of the copy
+	// Tell may be nil. It is called with the bytes that were copied, which are compressed.
+	Tell func(bytes int)
+}
+
+// Stream copies a stream. One that the target has already as it is stays there, so a copy that was cut off between two
+// streams is gone on with. Another one of its name is an edda.Permanent error. Nothing may write to either meanwhile.
+func Stream(ctx context.Context, from, to jetstream.JetStream, o Options) (*jetstream.StreamInfo, error) {
+	info, err := carry(ctx, from, to, o)
+	if err != nil {
+		return nil, fmt.Errorf("copy stream %s: %w", o.Stream, err)
+	}
+	return info, nil
+}
+
+func carry(ctx context.Context, from, to jetstream.JetStream, o Options) (*jetstream.StreamInfo, error) {
+	source, err := from.Stream(ctx, o.Stream)
+	if err != nil {
+		return nil, err
+	}
+	want := source.CachedInfo().State
+	there, err := to.Stream(ctx, o.Stream)
+	switch {
+	case err == nil && same(there.CachedInfo().State, want):
+		return there.CachedInfo(), nil
+	case err == nil:
+		return nil, edda.Classify(edda.Permanent, "the NATS that it is copied to has another stream of this name: remove it there, or use another account")
+	case !errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, err
+	}
+	if err := restore(ctx, from, to, o); err != nil {
+		return nil, err
+	}
+	made, err := to.Stream(ctx, o.Stream)
+	if err != nil {
+		return nil, err
+	}
+	if got := made.CachedInfo().State; !same(got, want) {
+		return nil, edda.Classify(edda.Permanent, "the copy has messages %d to %d, %d in all, and not %d to %d, %d in all: remove it, stop what writes there, and try again",
+			got.FirstSeq, got.LastSeq, got.Msgs, want.FirstSeq, want.LastSeq, want.Msgs)
+	}
+	return made.CachedInfo(), nil
+}
+
+func same(a, b jetstream.StreamState) bool {
+	if a.LastSeq != b.LastSeq || a.Msgs != b.Msgs {
+		return false
+	}
+	return a.Msgs == 0 || a.FirstSeq == b.FirstSeq && a.LastTime.Equal(b.LastTime) // of an empty stream servers say one or the other
+}
+
+// restore has one server send a snapshot, and gives it to the other one.
+func restore(ctx context.Context, from, to jetstream.JetStream, o Options) (err error) {
+	inbox := from.Conn().NewInbox()
+	chunks, err := from.Conn().SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = chunks.Unsubscribe() }()    // the server notices that nobody listens
+	_ = chunks.SetPendingLimits(-1, 2*windowBytes) // it is a valid limit
+	var snapshot struct {
+		Config map[string]any  `json:"config"`
+		State  json.RawMessage `json:"state"`
+	}
+	ask := map[string]any{"deliver_subject": inbox, "no_consumers": true, "chunk_size": chunkBytes, "window_size": windowBytes}
+	if err := call(ctx, from, "STREAM.SNAPSHOT."+o.Stream, ask, &snapshot); err != nil {
+		return err
+	}
+	snapshot.Config["num_replicas"] = o.Replicas
+	var begun struct {
+		Deliver string `json:"deliver_subject"`
+	}
+	if err := call(ctx, to, "STREAM.RESTORE."+o.Stream, snapshot, &begun); err != nil {
+		return err
+	}
+	bytes := 0
+	for {
+		m, err := next(ctx, chunks)
+		if err != nil {
+			return err
+		}
+		if len(m.Data) == 0 {
+			if status := m.Header.Get("Status"); status != "" && status != "204" {
+				return fmt.Errorf("the snapshot broke off: %s %s", status, m.Header.Get("Description"))
+			}
+			return send(ctx, to, begun.Deliver, nil)
+		}
+		if err := send(ctx, to, begun.Deliver, m.Data); err != nil {
+			return err
+		}
+		if m.Reply != "" {
+			if err := m.Respond(nil); err != nil {
+				return err
+			}
+		}
+		if bytes += len(m.Data); o.Tell != nil {
+			o.Tell(bytes)
+		}
+	}
+}
+
+func next(ctx context.Context, chunks *nats.Subscription) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return chunks.NextMsgWithContext(ctx)
+}
+
+// send sends a chunk, or the end, and waits for its answer.
+func send(ctx context.Context, to jetstream.JetStream, subject string, chunk []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	m, err := to.Conn().RequestWithContext(ctx, subject, chunk)
+	if err != nil {
+		return err
+	}
+	return refusal(m.Data)
+}
+
+// call makes a call of JetStream's API.
+func call(ctx context.Context, js jetstream.JetStream, name string, ask, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	body, err := json.Marshal(ask)
+	if err != nil {
+		return err
+	}
+	prefix := cmp.Or(js.Options().APIPrefix, jetstream.DefaultAPIPrefix)
+	if domain := js.Options().Domain; domain != "" {
+		prefix = "$JS." + domain + ".API"
+	}
+	prefix = strings.TrimSuffix(prefix, ".") + "."
+	m, err := js.Conn().RequestWithContext(ctx, prefix+name, body)
+	if err != nil {
+		return err
+	}
+	if err := refusal(m.Data); err != nil {
+		return err
+	}
+	return json.Unmarshal(m.Data, answer)
+}
+
+// refusal is the error in an answer of JetStream's API.
+func refusal(answer []byte) error {
+	var a struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if len(answer) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(answer, &a); err != nil {
+		return fmt.Errorf("an answer of NATS is no JSON: %w", err)
+	}
+	if a.Error != nil {
+		return a.Error
+	}
+	return nil
+}
