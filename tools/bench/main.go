@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/pflag"
+
+	"edda/internal/natsservers"
 )
 
 // effectsCommand is the first argument of the effect server, which is this program too.
@@ -32,6 +34,7 @@ Flags:
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	natsservers.Main()
 	var err error
 	if args := os.Args[1:]; len(args) == 3 && args[0] == effectsCommand {
 		err = serveEffects(ctx, args[1], args[2])
@@ -54,11 +57,12 @@ func measure(ctx context.Context, args []string) error {
 	f.StringVar(&file, "json", "", "write everything that was measured to this file, too")
 	f.StringVar(&o.Dir, "dir", "", "folder for the data; one for temporary files unless named")
 	f.BoolVar(&o.Keep, "keep", false, "keep the data and logs, and say where they are")
-	f.IntVar(&o.Instances, "instances", 0, "orders of W1 and W2 (20000)")
+	f.IntVar(&o.Instances, "instances", 0, "orders of W1, W2 and W7 (20000)")
 	f.IntVar(&o.Timers, "timers", 0, "timers of W3 (100000)")
 	f.IntVar(&o.Events, "events", 0, "events of W4 and W5 (50000)")
 	f.IntVar(&o.Others, "others", 0, "other instances in the file of W5 and W6 (1000000)")
 	f.IntSliceVar(&o.Concurrency, "concurrency", nil, "orders at once that W1 tries (32,128,512,2048)")
+	f.IntVar(&o.Moves, "moves", 0, "hand-overs of W7 (50)")
 	f.IntVar(&o.Lose, "lose", 0, "have the effect server forget every so many-th call: the run must fail")
 	f.Usage = func() {
 		var list strings.Builder

@@ -38,18 +38,19 @@ type Sizes struct {
 	Concurrency []int         // what is tried for W1; the best is taken
 	Probe       int           // orders of each try
 	Starts      int           // restarts of W6; the median is told
+	Moves       int           // hand-overs of W7
 }
 
 // full are the sizes that the figures in docs/PERFORMANCE.md are of.
 func full() Sizes {
 	return Sizes{Instances: 20_000, Alone: 1000, Open: 15 * time.Second, Timers: 100_000, After: 30 * time.Second, Together: 20_000,
-		Events: 50_000, Others: 1_000_000, Waiting: 100_000, Rows: 10_000, Concurrency: []int{32, 128, 512, 2048}, Probe: 8000, Starts: 5}
+		Events: 50_000, Others: 1_000_000, Waiting: 100_000, Rows: 10_000, Concurrency: []int{32, 128, 512, 2048}, Probe: 8000, Starts: 5, Moves: 50}
 }
 
 // short are sizes for some seconds in all.
 func short() Sizes {
 	return Sizes{Instances: 200, Alone: 10, Open: time.Second, Timers: 200, After: 2 * time.Second, Together: 100,
-		Events: 500, Others: 1000, Waiting: 200, Rows: 100, Concurrency: []int{16}, Probe: 50, Starts: 1}
+		Events: 500, Others: 1000, Waiting: 200, Rows: 100, Concurrency: []int{16}, Probe: 50, Starts: 1, Moves: 2}
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -64,7 +65,7 @@ func (o Options) withDefaults() (Options, error) {
 		field *int
 		value int
 	}{{&o.Instances, d.Instances}, {&o.Alone, d.Alone}, {&o.Timers, d.Timers}, {&o.Together, d.Together}, {&o.Events, d.Events}, {&o.Others, d.Others},
-		{&o.Waiting, d.Waiting}, {&o.Rows, d.Rows}, {&o.Probe, d.Probe}, {&o.Starts, d.Starts}} {
+		{&o.Waiting, d.Waiting}, {&o.Rows, d.Rows}, {&o.Probe, d.Probe}, {&o.Starts, d.Starts}, {&o.Moves, d.Moves}} {
 		if *f.field == 0 {
 			*f.field = f.value
 		}
@@ -86,7 +87,7 @@ func (o Options) withDefaults() (Options, error) {
 
 // Check tells a workload that there is not, and a size below nothing.
 func (o Options) Check() error {
-	for _, n := range []int{o.Instances, o.Alone, o.Timers, o.Together, o.Events, o.Others, o.Waiting, o.Rows, o.Probe, o.Starts, o.Lose} {
+	for _, n := range []int{o.Instances, o.Alone, o.Timers, o.Together, o.Events, o.Others, o.Waiting, o.Rows, o.Probe, o.Starts, o.Moves, o.Lose} {
 		if n < 0 {
 			return fmt.Errorf("a size of %d: want one above 0", n)
 		}
@@ -123,6 +124,7 @@ func workloads() []workload {
 		{"W4", "the engine alone: events of one command each", (*run).alone},
 		{"W5", "W4 with other instances in the file", (*run).crowded},
 		{"W6", "restart", (*run).restart},
+		{"W7", "orders of W1 in one process and in a cluster of two nodes, over three NATS servers", (*run).clustered},
 	}
 }
 

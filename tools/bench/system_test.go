@@ -7,13 +7,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"edda/internal/natsservers"
 )
 
 // TestMain makes the test binary the effect server where Run starts it as such.
 func TestMain(m *testing.M) {
+	natsservers.Main()
 	if len(os.Args) > 1 && os.Args[1] == effectsCommand {
 		main()
 		return
@@ -65,6 +69,34 @@ func TestTheBenchmarkMeasuresAndCounts(t *testing.T) {
 				t.Errorf("the tables:\n%s", &text)
 			}
 		})
+	}
+}
+
+// TestAClusterIsMeasuredBesideOneProcess runs W7 in a small size.
+func TestAClusterIsMeasuredBesideOneProcess(t *testing.T) {
+	report, err := Run(t.Context(), Options{Edda: buildEdda(t), Short: true, Dir: t.TempDir(), Workloads: []string{"W7"}, Sizes: Sizes{Instances: 60}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	report.Print(&text)
+	for _, phase := range []string{"one process full", "one process alone", "2 nodes full", "2 nodes alone", "2 nodes moves"} {
+		i := slices.IndexFunc(report.Results, func(r *Result) bool { return r.Phase == phase })
+		if i < 0 {
+			t.Fatalf("%s is missing:\n%s", phase, &text)
+		}
+		res := report.Results[i]
+		if res.Latency == nil || res.Latency.P50 <= 0 {
+			t.Errorf("%s: no latency", phase)
+		}
+		if moves := strings.HasSuffix(phase, "moves"); !moves && (res.Rate <= 0 || res.Costs.StoreBytes == 0 || res.Costs.NATS == 0) || moves && res.Count != 2 {
+			t.Errorf("%s: %+v %+v", phase, res, res.Costs)
+		}
+	}
+	for _, want := range []string{"bytes of the log for one", "the longest time in which no order ended"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not told:\n%s", want, &text)
+		}
 	}
 }
 
