@@ -148,7 +148,7 @@ packages: $(BIN)/nfpm ## the .deb and .rpm of Linux, in bin/packages; ARCHS="amd
 chart: ## the Helm chart, judged by Helm itself; UPDATE=-update keeps what Helm renders; compiles Helm, some minutes
 	cd tools/helm && $(THRIFT) $(GO) test -count 1 . $(if $(UPDATE),-args $(UPDATE))
 
-bench: build ## how fast it is here and how far from the floor: BENCH="W1 --json /tmp/bench.json"; seven minutes
+bench: build ## how fast it is here and how far from the floor: BENCH="W1 --json /tmp/bench.json"; nine minutes
 	cd tools && $(GO) run ./bench --edda ../$(BIN)/edda $(BENCH)
 
 bench-stages: ## the Go benchmarks of every stage, briefly

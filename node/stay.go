@@ -320,6 +320,14 @@ func (t *stay) offer(ctx context.Context) (a clusternodes.Agreed, err error) {
 		}
 		return a, errors.Join(t.lost("bucket", r.LSN()), r.Close())
 	}
+	last, err := t.shipped.End(ctx)
+	if err != nil {
+		return a, err
+	}
+	if last.Seq > 0 {
+		return a, edda.Classify(edda.Temporary, "cluster %s has lost its bucket, and its log ends at transaction %d: a node that has a copy of the store "+
+			"says at its start how to go on; only edda cluster end removes the log", t.settings.Cluster.Name, last.Message.LSN)
+	}
 	o, err := t.settings.StoreOptions()
 	if err != nil {
 		return a, err

@@ -11,6 +11,7 @@ import (
 
 	"edda/internal/testkit/natscluster"
 	"edda/server"
+	"edda/store"
 )
 
 // launchNode starts a node of the cluster "shop", with its data in a folder of its name.
@@ -140,5 +141,15 @@ func TestTheManifestsOfAClusterAreThoseOfItsStore(t *testing.T) {
 		if code := nodes[name].terminate(); code != 0 {
 			t.Errorf("%s ends with %d", name, code)
 		}
+	}
+
+	// A new node begins no second cluster where the bucket alone is lost.
+	if err := servers.Connect(servers.URLs()).DeleteKeyValue(t.Context(), "EDDA_CLUSTER_shop"); err != nil {
+		t.Fatal(err)
+	}
+	fresh := launchNode(t, servers, dir, "n4", first)
+	fresh.says("has lost its bucket, and its log ends at transaction")
+	if fresh.terminate(); store.Exists(filepath.Join(dir, "n4", "store")) {
+		t.Error("it made a store")
 	}
 }

@@ -25,7 +25,7 @@ latencies, CPU, bytes and fsyncs, and the same work done with no engine at all. 
 called once for each order and every instance ended. All workloads run unless some are named:
 
 %s
-A full run takes about seven minutes, all cores and 10 GB of disk. Progress goes to standard error. The binary must
+A full run takes about nine minutes, all cores and 10 GB of disk. Progress goes to standard error. The binary must
 have the store format of this tool's source for W5 and W6.
 
 Flags:
