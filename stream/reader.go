@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
@@ -209,8 +210,13 @@ func (f *feed) checkStalled(ctx context.Context, cons jetstream.Consumer) {
 }
 
 // onError ends the reading on errors after which no messages come. The client recovers from the
-// others by itself.
+// others by itself. After a pull that no server has answered it would wait for heartbeats. The first
+// pull may find none: in a cluster of NATS the server of this connection may learn of a new consumer
+// later than the client does.
 func (f *feed) onError(_ jetstream.ConsumeContext, err error) {
+	if f.number.Load() == 0 && errors.Is(err, nats.ErrNoResponders) {
+		f.end(fmt.Errorf("read %s: %w", f.reader.name, err))
+	}
 	for _, last := range []error{jetstream.ErrNoHeartbeat, jetstream.ErrConsumerDeleted, jetstream.ErrBadRequest, jetstream.ErrConnectionClosed} {
 		if errors.Is(err, last) {
 			f.end(fmt.Errorf("read %s: %w", f.reader.name, err))
