@@ -21,7 +21,7 @@ import (
 
 const (
 	// atOnce are the orders under way in W7: enough for a full load of one process.
-	atOnce = 128
+	atOnce = 512
 	// moveWithin bounds one hand-over.
 	moveWithin = 30 * time.Second
 	// gapEvery is how often the ends of orders are counted, to find the longest time without one.
