@@ -38,6 +38,7 @@ func TestLog(t *testing.T) {
 		{"answers", testLostAnswers},
 		{"slow", testSlowLink},
 		{"unfit", testUnfit},
+		{"quiet", testQuietConsumer},
 		{"killed", testKilledLeader},
 		{"frozen", testTakeoverWithFrozenLeader},
 	} {
@@ -441,4 +442,63 @@ func testUnfit(t *testing.T, _ *natscluster.Cluster, js jetstream.JetStream) {
 	testkit.Must(t, js.DeleteStream(t.Context(), log.name))
 	_, err = log.Append(t.Context(), cluster.Mark{}, cluster.Mark{}.Own("a", 1))
 	testkit.WantError(t, err, edda.Permanent, "stream not found")
+}
+
+// testQuietConsumer freezes the server of a reader's consumer, which is not the leader's: the reader has the next record
+// from the leader, before it gives the consumer up.
+func testQuietConsumer(t *testing.T, c *natscluster.Cluster, js jetstream.JetStream) {
+	n := open(t, js, "a")
+	n.take()
+	name := n.log.name
+	c.AwaitReplicas(js, name)
+	s, err := js.Stream(t.Context(), name)
+	testkit.Must(t, err)
+	leader := c.Leader(js, name)
+	near := c.Connect(c.URL(leader))
+	owner, reader := open(t, near, "a"), open(t, near, "b")
+	owner.at = n.at
+	for tries := 0; ; tries++ {
+		if tries == 30 {
+			t.Fatal("no consumer is on another server than the leader")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		read, ended := make(chan string, 100), make(chan error, 1)
+		go func() {
+			ended <- reader.log.Read(ctx, cluster.Mark{}, cluster.Forever, func(_ cluster.Mark, r cluster.Record) error {
+				read <- string(r.Entry)
+				return nil
+			})
+		}()
+		<-read // the consumer works
+		host := ""
+		for info := range s.ListConsumers(t.Context()).Info() {
+			host = info.Cluster.Leader
+		}
+		if host == leader || host == "" {
+			cancel()
+			<-ended
+			continue
+		}
+		for len(read) > 0 {
+			<-read
+		}
+		c.Freeze(host)
+		begin := time.Now()
+		testkit.Must(t, owner.append(t.Context(), "the last"))
+		for got := ""; got != "the last"; {
+			select {
+			case got = <-read:
+			case <-time.After(within):
+				t.Fatal("the record does not come")
+			}
+		}
+		took := time.Since(begin)
+		c.Thaw(host)
+		cancel()
+		<-ended
+		if took > 2*pullHeartbeat {
+			t.Errorf("the record comes after %s, when the consumer is given up", took)
+		}
+		return
+	}
 }

@@ -24,6 +24,10 @@ const (
 	// pullHeartbeat is the least that the client allows. Two lost ones, a second, tell that the
 	// consumer is gone with its server.
 	pullHeartbeat = 500 * time.Millisecond
+	// quietAfter is how long the consumer sends nothing until the leader is asked. The consumer may be on a server that
+	// follows, which learns of the last message with the next one, or up to a second later. The last message of an owner
+	// is the one that hands over.
+	quietAfter = 100 * time.Millisecond
 	// consumerWithin bounds the creation and the removal of a consumer.
 	consumerWithin = 2 * time.Second
 	// abandonedAfter is when the server removes the consumer of a reader that has ended.
@@ -83,9 +87,15 @@ func (l *Log) consume(ctx context.Context, r *cluster.Reader, until uint64, visi
 	}
 	defer messages.Stop()
 	for r.Seq() < until {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+		m, err := next(ctx, messages)
 		if err != nil {
 			return final(err)
+		}
+		if m == nil {
+			if err := l.ahead(ctx, r, visit); err != nil {
+				return err
+			}
+			continue
 		}
 		md, err := m.Metadata()
 		if err != nil {
@@ -99,6 +109,26 @@ func (l *Log) consume(ctx context.Context, r *cluster.Reader, until uint64, visi
 		}
 	}
 	return nil
+}
+
+// next returns the next message of the consumer; nil if none came for quietAfter.
+func next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	wait, cancel := context.WithTimeout(ctx, quietAfter)
+	defer cancel()
+	m, err := messages.Next(jetstream.NextContext(wait))
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil, nil
+	}
+	return m, err
+}
+
+// ahead reads the next message from the leader, if that has one. Its answer is no sign of life of the consumer.
+func (l *Log) ahead(ctx context.Context, r *cluster.Reader, visit cluster.Visit) error {
+	m, err := l.message(ctx, r.Seq()+1)
+	if err != nil {
+		return nil // the consumer tells what is wrong
+	}
+	return accept(r, m.Sequence, m.Header, m.Data, visit)
 }
 
 // get reads message by message from the leader.
