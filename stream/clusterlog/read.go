@@ -21,9 +21,11 @@ const (
 	// pullMessages and pullBytes bound the messages in flight from the server.
 	pullMessages = 256
 	pullBytes    = 8 << 20
-	// pullHeartbeat is the least that the client allows. Two lost ones, a second, tell that the
-	// consumer is gone with its server.
+	// pullHeartbeat is the least that the client allows. Two lost ones would tell that the consumer is gone with its
+	// server, if the client waited for a message that long.
 	pullHeartbeat = 500 * time.Millisecond
+	// checkAfter is after how many times of quietAfter the consumer is looked at: a second.
+	checkAfter = 10
 	// quietAfter is how long the consumer sends nothing until the leader is asked. The consumer may be on a server that
 	// follows, which learns of the last message with the next one, or up to a second later. The last message of an owner
 	// is the one that hands over.
@@ -86,17 +88,23 @@ func (l *Log) consume(ctx context.Context, r *cluster.Reader, until uint64, visi
 		return final(err)
 	}
 	defer messages.Stop()
-	for r.Seq() < until {
+	for quiet := 1; r.Seq() < until; quiet++ {
 		m, err := next(ctx, messages)
 		if err != nil {
 			return final(err)
 		}
 		if m == nil {
-			if err := l.ahead(ctx, r, visit); err != nil {
+			if err := l.ahead(ctx, r, until, visit); err != nil {
 				return err
+			}
+			if quiet%checkAfter == 0 {
+				if err := l.check(ctx, cons, r.Seq()); err != nil {
+					return err
+				}
 			}
 			continue
 		}
+		quiet = 0
 		md, err := m.Metadata()
 		if err != nil {
 			return err
@@ -122,13 +130,39 @@ func next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Ms
 	return m, err
 }
 
-// ahead reads the next message from the leader, if that has one. Its answer is no sign of life of the consumer.
-func (l *Log) ahead(ctx context.Context, r *cluster.Reader, visit cluster.Visit) error {
-	m, err := l.message(ctx, r.Seq()+1)
+// check returns an error if a quiet consumer is lost, or has messages that it does not send: the first pull of a new
+// consumer may find no server.
+func (l *Log) check(ctx context.Context, cons jetstream.Consumer, seq uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	info, err := cons.Info(ctx)
 	if err != nil {
-		return nil // the consumer tells what is wrong
+		return final(err)
 	}
-	return accept(r, m.Sequence, m.Header, m.Data, visit)
+	if info.NumPending > 0 || info.Delivered.Stream > seq {
+		return errSilent
+	}
+	return nil
+}
+
+// errSilent says that a consumer sends nothing although it has something to send.
+var errSilent = errors.New("the consumer sends nothing")
+
+// ahead reads what the leader has more than the consumer has sent.
+func (l *Log) ahead(ctx context.Context, r *cluster.Reader, until uint64, visit cluster.Visit) error {
+	for range pullMessages {
+		if r.Seq() >= until {
+			return nil
+		}
+		m, err := l.message(ctx, r.Seq()+1)
+		if err != nil {
+			return nil // there is none, or the consumer tells what is wrong
+		}
+		if err := accept(r, m.Sequence, m.Header, m.Data, visit); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // get reads message by message from the leader.
