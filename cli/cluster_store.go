@@ -80,7 +80,8 @@ func (t *terminal) clusterRelogCommand() *cobra.Command {
 has lost the log, its end, or the cluster's bucket. Stop all nodes first. Take
 the node whose copy ends at the highest transaction: each node says at a start
 where its copy ends. Nothing that was answered as committed is lost then. The
-other nodes follow on, or copy the store anew.`,
+other nodes follow on, or copy the store anew. If the bucket alone is lost, the log
+stays as it is.`,
 		"  edda cluster relog --cluster shop --data /var/lib/edda",
 		func(ctx context.Context, s node.Settings, log *zap.Logger) error {
 			fmt.Fprintln(t.err, "looking for nodes that run")
@@ -89,6 +90,10 @@ other nodes follow on, or copy the store anew.`,
 				return err
 			}
 			return t.show(v.output, b, func() {
+				if b.LogKept {
+					fmt.Fprintf(t.out, "the bucket of cluster %s is made again; its log is whole and stays as it is: start the nodes\n", b.Cluster)
+					return
+				}
 				fmt.Fprintf(t.out, "the log of cluster %s begins again behind transaction %d: start node %s first\n", b.Cluster, b.Transaction, b.Node)
 			})
 		})

@@ -25,6 +25,7 @@ type ClusterBegun struct {
 	Store       string `json:"store"`
 	Node        string `json:"node"` // the only one that may run first
 	Transaction uint64 `json:"transaction"`
+	LogKept     bool   `json:"log_kept,omitempty"` // the log was whole, and only the bucket was made again
 }
 
 // InitCluster makes the store in the data folder that of a new cluster. No process may hold it.
@@ -167,13 +168,20 @@ func RelogCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBe
 			return err
 		}
 		defer r.Close()
-		last, err := t.shipped.End(ctx)
-		if err == nil && last.Seq > 0 && last.Message.LSN >= r.LSN() {
-			err = edda.Classify(edda.Permanent, "the log of cluster %s ends at transaction %d, and the copy in folder %s at %d: nothing is lost, start the nodes",
-				s.Cluster.Name, last.Message.LSN, t.dir(), r.LSN())
-		}
+		_, known, err := t.nodes.Load().Agreed(ctx)
 		if err != nil {
 			return err
+		}
+		last, whole, err := t.logHolds(ctx, r.LSN())
+		switch {
+		case err != nil:
+			return err
+		case whole && known:
+			return edda.Classify(edda.Permanent, "the log of cluster %s ends at transaction %d, and the copy in folder %s at %d: nothing is lost, start the nodes",
+				s.Cluster.Name, last.Message.LSN, t.dir(), r.LSN())
+		case whole: // the bucket alone is lost
+			b.Store, b.Transaction, b.LogKept = r.ID(), last.Message.LSN, true
+			return t.nodes.Load().FoundAgain(ctx, clusternodes.Agreed{Store: r.ID(), Founder: t.node, Level: cluster.Level, Created: m.Created})
 		}
 		if err := clusterlog.Remove(ctx, t.js, s.shard()); err != nil {
 			return err
@@ -186,6 +194,25 @@ func RelogCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBe
 		return membership{s.Cluster.Name, a.Created, false}.write(t.dir())
 	})
 	return b, err
+}
+
+// logHolds reports whether the log has a copy's last transaction, or the one before: an owner is one ahead at most. It
+// believes that the log has less only after lostWithin, because a server that has just started may know less.
+func (t *stay) logHolds(ctx context.Context, transaction uint64) (last cluster.Last, holds bool, err error) {
+	for begin := time.Now(); ; {
+		if last, err = t.shipped.End(ctx); err != nil {
+			return last, false, err
+		}
+		if last.Seq > 0 && last.Message.LSN+1 >= transaction {
+			return last, true, nil
+		}
+		if time.Since(begin) >= lostWithin {
+			return last, false, nil
+		}
+		if err := backoff.Wait(ctx, joinAgain); err != nil {
+			return last, false, err
+		}
+	}
 }
 
 // EndCluster removes the log and the bucket of a cluster. All nodes must have stopped. Their copies stay.

@@ -299,7 +299,7 @@ func (t *stay) handOver() {
 func (t *stay) bestCopy() (best string) {
 	var most uint64
 	for _, m := range t.others() {
-		if !m.Dead && m.Beat.Following && m.Beat.LSN >= most {
+		if !m.Dead && m.Beat.Following && m.Beat.Level >= t.agreed.Level && m.Beat.LSN >= most {
 			best, most = m.ID, m.Beat.LSN
 		}
 	}

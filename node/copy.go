@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,6 +22,8 @@ import (
 )
 
 const (
+	// copyDial bounds the connection to another node, and its TLS handshake: a frozen node answers neither.
+	copyDial = 5 * time.Second
 	// copyHeaders bounds the wait for the head of another node's answer.
 	copyHeaders = 20 * time.Second
 	// copySilence is how long another node may send nothing in the middle of a copy.
@@ -151,7 +154,10 @@ func (c Config) peers() (*http.Client, error) {
 	if err != nil {
 		return nil, configf("cluster: %w", err)
 	}
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: tls, ResponseHeaderTimeout: copyHeaders, ForceAttemptHTTP2: true}}, nil
+	return &http.Client{Transport: &http.Transport{
+		DialContext: (&net.Dialer{Timeout: copyDial}).DialContext, TLSClientConfig: tls, TLSHandshakeTimeout: copyDial, ResponseHeaderTimeout: copyHeaders,
+		ForceAttemptHTTP2: true,
+	}}, nil
 }
 
 // authorize adds the token of this node. The file is read each time, because tokens are replaced while nodes run.

@@ -231,6 +231,9 @@ func (t *stay) replica(ctx context.Context) (*store.Replica, cluster.Mark, error
 		if err == nil {
 			return r, at, nil
 		}
+		if !errors.Is(err, errLooksLost) {
+			t.lostSince = time.Time{}
+		}
 		switch {
 		case errors.Is(err, errLooksLost):
 		case errors.Is(err, errNoCopy):
@@ -312,6 +315,10 @@ func (t *stay) offer(ctx context.Context) (a clusternodes.Agreed, err error) {
 	m, err := membershipOf(t.dir())
 	if err != nil {
 		return a, err
+	}
+	if m != nil && m.Cluster != t.settings.Cluster.Name {
+		return a, edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s, and there is no cluster %s yet: name that one with --cluster, "+
+			"or another --data", t.dir(), m.Cluster, t.settings.Cluster.Name)
 	}
 	if m != nil {
 		r, err := t.openCopy()

@@ -152,4 +152,10 @@ func TestTheManifestsOfAClusterAreThoseOfItsStore(t *testing.T) {
 	if fresh.terminate(); store.Exists(filepath.Join(dir, "n4", "store")) {
 		t.Error("it made a store")
 	}
+	relog := launch(t, "cluster", "relog", "--cluster", "shop", "--node", "n2", "--nats-url", servers.URLs(), "--data", filepath.Join(dir, "n2"))
+	if code := relog.code(); code != 0 || !strings.Contains(relog.out.String(), "its log is whole and stays as it is") {
+		t.Fatalf("relog makes the bucket again: %d %s", code, relog.err)
+	}
+	nodes["n2"], nodes["n1"] = launchNode(t, servers, dir, "n2"), launchNode(t, servers, dir, "n1", first)
+	runs("n1", "n2", 2, "n1")
 }
