@@ -67,7 +67,7 @@ Then nothing changes either.`,
 	return cmd
 }
 
-// deploy sends the files, also again: the same files once more change nothing.
+// deploy sends the files. It may send them again, because files that run already change nothing.
 func (c *client) deploy(ctx context.Context, paths []string, skipTests bool, wait time.Duration) ([]byte, error) {
 	files, err := manifests.Sources(server.MaxDeployment, paths...)
 	if err != nil {

@@ -18,13 +18,13 @@ type Source struct {
 	Content []byte
 }
 
-// descriptions are the endings of files that effects read from beside their manifest.
+// descriptions are the endings of the files that gRPC effects read, beside their manifest.
 var descriptions = []string{".proto", ".pb", ".binpb", ".protoset"}
 
 // Sources reads what another machine needs to run the manifests at the paths: the files that [ParseFiles] reads, and
 // the descriptions of gRPC services in the folders (*.proto, *.pb, *.binpb, *.protoset). A name is the path as it was
-// given. If that leads out of the working folder, the name begins with the last part of the path. The error is also
-// about more than most bytes together.
+// given. If that leads out of the working folder, the name begins with the last part of the path. All files together may
+// have most bytes.
 func Sources(most int, paths ...string) ([]Source, error) {
 	var out []Source
 	size := 0

@@ -48,7 +48,7 @@ func InitCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBeg
 	return b, err
 }
 
-// mayInit refuses to begin a cluster that there is, or with a store of another one.
+// mayInit returns an error if the cluster exists already, or the folder has the store of another cluster.
 func (t *stay) mayInit(ctx context.Context) error {
 	agreed, known, err := t.nodes.Load().Agreed(ctx)
 	switch m, errOf := membershipOf(t.dir()); {
@@ -126,7 +126,7 @@ func (t *stay) leave(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if last.Seq > 0 { // it cuts off what the log never had
+	if last.Seq > 0 { // Find removes a last transaction that the log never had
 		_, err = standby.Find(ctx, t.shipped, r)
 	}
 	at := r.LSN()

@@ -56,7 +56,8 @@ func runNode(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
 	}
 }
 
-// beginnable refuses manifests that a cluster could not begin with, unless the folder has a copy with its own.
+// beginnable checks the manifests that a new cluster would begin with. A folder with a copy of a cluster's store has its
+// own manifests, so nothing is checked there.
 func beginnable(s Settings, h Hooks) error {
 	m, err := membershipOf(s.storeDir())
 	if err != nil || m != nil || len(s.Manifests) == 0 {
@@ -204,7 +205,7 @@ func (t *stay) follow(ctx context.Context, sup *systemd) error {
 		case err == nil || ctx.Err() != nil || errors.Is(err, edda.Permanent):
 			return err
 		}
-		// A disk is full or fails.
+		// The disk is full, or it fails.
 		t.say(func(b *cluster.Beat) { b.Problem = err.Error() })
 		if err.Error() != told {
 			told = err.Error()
@@ -269,8 +270,8 @@ func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) error {
 	return err
 }
 
-// goesOn reports whether the node goes on as a standby when its process has ended with err. A stream that became shorter
-// while the store was to move is for the next owner to find.
+// goesOn reports whether the node goes on as a standby when its process has ended with err. If a stream became shorter
+// while the store was to move, the next owner finds that.
 func (t *stay) goesOn(err error) bool {
 	return t.stays(err) && (err == nil || outlived(err) || errors.Is(err, errSick) || errors.Is(err, stream.ErrShorter))
 }

@@ -20,8 +20,8 @@ import (
 	"edda/store"
 )
 
-// The manifests of a cluster are rows of its store, by revisions: a copy has those with which its sagas ran. The files
-// that the configuration of a node names become the first revision, and nothing after that.
+// The manifests of a cluster are rows of its store, so each copy has those with which its sagas ran. The files that the
+// founder's configuration names are the first revision. Files that a configuration names later are not used.
 
 // revisionEvery is how often a standby looks for a new revision.
 const revisionEvery = time.Second
@@ -47,7 +47,7 @@ func (c Config) writeRevision(d store.Deployment) error {
 	return os.Rename(next, dir)
 }
 
-// keepRevisions removes written revisions before the one that ran before this one: effects may still read its files.
+// keepRevisions removes all written revisions but this one and the one before it, whose files effects may still read.
 func (c Config) keepRevisions(revision uint64) error {
 	entries, err := os.ReadDir(c.revisionsDir())
 	for _, e := range entries {
@@ -58,7 +58,7 @@ func (c Config) keepRevisions(revision uint64) error {
 	return err
 }
 
-// named are the files that the configuration names, as a revision of their own.
+// named returns the files that the configuration names, as the first revision of a cluster.
 func (c Config) named(node string) (d store.Deployment, err error) {
 	if len(c.Manifests) == 0 {
 		return d, edda.Classify(edda.Permanent, "the cluster has no manifests yet, and this node names none: edda cluster deploy PATH takes them in")
@@ -88,7 +88,7 @@ func (t *stay) able() bool {
 	return t.revision.Revision > 0 && t.revision.unfit == ""
 }
 
-// unfit is why this node cannot run them.
+// unfit returns why this node cannot run the manifests of the cluster; empty if it can.
 func (t *stay) unfit() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,7 +177,7 @@ func (s Settings) runnable(d store.Deployment) error {
 	return s.checkSecrets(l.effects)
 }
 
-// of are the settings of a process that runs a revision.
+// of returns the settings of a process that runs a revision.
 func (s Settings) of(d store.Deployment) Settings {
 	s.Find = func() ([]string, error) { return []string{s.revisionDir(d.Revision)}, nil }
 	return s
@@ -194,7 +194,7 @@ func (c Config) differ(d store.Deployment) bool {
 	return err != nil || !slices.EqualFunc(a, b, func(a, b store.DeployedFile) bool { return byContent(a, b) == 0 })
 }
 
-// notTaken warns that files which the configuration names are not what a cluster runs.
+// notTaken returns a warning if the configuration names other files than the cluster runs.
 func (t *stay) notTaken(c Config) manifests.Problems {
 	if t == nil {
 		return nil
@@ -208,8 +208,8 @@ func (t *stay) notTaken(c Config) manifests.Problems {
 	return manifests.Problems{{Warning: true, Message: fmt.Sprintf("revision %d of the manifests stays: in a cluster edda cluster deploy PATH takes files in, and a reload does not", runs.Revision)}}
 }
 
-// keepRevision stores the first revision of a cluster. The store of a process that is alone keeps none: should it be
-// in a cluster again, that begins with the files of then.
+// keepRevision stores the first revision of a cluster. A process that is alone removes the revision of an earlier
+// cluster from its store, so that a later cluster begins with the files which its founder names.
 func (p *process) keepRevision(ctx context.Context) error {
 	_, kept, err := p.db.Deployed()
 	if err != nil || kept == (p.stay != nil) {

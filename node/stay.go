@@ -66,9 +66,9 @@ type stay struct {
 	said cluster.Beat // what the next beat says
 	// owner is what the log said last about the owner before this node.
 	owner    cluster.Ownership
-	revision revision
-	heir     string // the node that takes over when the process has stopped
-	moves    bool   // the process stops because it hands over, and this node stays
+	revision revision // of the manifests
+	heir     string   // the node that takes over when the process has stopped
+	moves    bool     // the process stops because it hands over, and this node stays
 	// stopProcess asks the process to stop; nil while none runs.
 	stopProcess func()
 }

@@ -41,7 +41,7 @@ type DeployOrder struct {
 // Deployed is the result of a deployment, or why it changed nothing.
 type Deployed struct {
 	Revision uint64    `json:"revision" doc:"that runs now"`
-	Changed  bool      `json:"changed" doc:"false: these files run already"`
+	Changed  bool      `json:"changed" doc:"false if these files ran already"`
 	Problems []Problem `json:"problems,omitempty"`
 }
 

@@ -40,8 +40,8 @@ type Options struct {
 	Run     string // of this stay: see [cluster.Run]
 	Founder string // the node that may begin an empty log
 	Level   int    // of what owners may write
-	// Able reports whether this node could work as the owner; nil means that it could. A node that could not leaves
-	// the log to others.
+	// Able reports whether this node could work as the owner; nil means that it always could. While it could not, it
+	// does not take the log over.
 	Able func() bool
 	// Tell is called after each record, with what the standby knows. Calls do not overlap.
 	Tell   func(cluster.Mark, cluster.Ownership)

@@ -35,8 +35,9 @@ type Options struct {
 	Tell func(bytes int)
 }
 
-// Stream copies a stream. One that the target has already as it is stays there, so a copy that was cut off between two
-// streams is gone on with. Another one of its name is an edda.Permanent error. Nothing may write to either meanwhile.
+// Stream copies a stream. If the target has an equal one already, it copies nothing, so that a caller which was cut off
+// between two streams can call again. If the target has another stream of that name, the error is edda.Permanent. Nothing
+// may write to either stream meanwhile.
 func Stream(ctx context.Context, from, to jetstream.JetStream, o Options) (*jetstream.StreamInfo, error) {
 	info, err := carry(ctx, from, to, o)
 	if err != nil {
