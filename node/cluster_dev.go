@@ -66,7 +66,8 @@ func (s Settings) betweenServers(ctx context.Context, log *zap.Logger, out bool)
 			return err
 		}
 		defer hangUp(other)
-		names, replicas := []string{}, leastReplicas
+		var names []string
+		replicas := leastReplicas
 		if out {
 			names, err = everyStream(ctx, from)
 		} else {

@@ -1,12 +1,9 @@
 package node
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"edda/effects"
 	"edda/hero/flowsaga"
@@ -49,23 +46,6 @@ func load(paths []string) (loaded, error) {
 	l.problems = l.problems.Limited()
 	return l, nil
 }
-
-// hash tells apart what nodes of a cluster would run.
-func (l loaded) hash() string {
-	var all []string
-	for _, p := range l.programs {
-		all = append(all, fmt.Sprintf("saga %s %d %s", p.Saga(), p.Version(), p.Hash()))
-	}
-	for _, e := range l.effects {
-		all = append(all, fmt.Sprintf("effect %s %s", e.Name(), e.Hash()))
-	}
-	slices.Sort(all)
-	sum := sha256.Sum256([]byte(strings.Join(all, "\n")))
-	return hex.EncodeToString(sum[:hashBytes])
-}
-
-// hashBytes are enough to tell sets of manifests apart at a glance.
-const hashBytes = 6
 
 // Lint reads and compiles all manifests at the paths, and returns what is wrong with them and
 // what a process would warn of. The error is about reading.
