@@ -228,15 +228,18 @@ func TestExampleOfStreams(t *testing.T) {
 	d := openDepot(t)
 	d.stream(jetstream.StreamConfig{Name: "DEPOT", Subjects: []string{"depot.pack"}})
 	d.stream(jetstream.StreamConfig{Name: "PACKED", Subjects: []string{"depot.packed.*"}})
+	packed := make(chan error, 1) // the effect may have the answer before its publisher has the acknowledgement
 	d.subscribe("depot.pack", "packers", func(m *nats.Msg) {
-		if _, err := d.js.Publish(context.Background(), "depot.packed."+m.Header.Get("Idempotency-Key"), []byte(`{"parcels":2}`)); err != nil {
-			t.Error(err)
-		}
+		_, err := d.js.Publish(context.Background(), "depot.packed."+m.Header.Get("Idempotency-Key"), []byte(`{"parcels":2}`))
+		packed <- err
 	})
 	queue := effecttest.Work(t, exampleOf(t, "effect-nats-stream.yaml"), provider(t, d.url))
 	r := queue.Do(effects.Command{Tenant: "acme", ID: "c1", Effect: "pack_lot", Payload: json.RawMessage(`{"lot":"L1"}`)})
 	if r.Outcome != edda.Succeeded || string(r.Payload) != `{"parcels":2}` || r.Attempts != 1 {
 		t.Errorf("result %s %s after %d calls", r.Outcome, r.Payload, r.Attempts)
+	}
+	if err := <-packed; err != nil {
+		t.Error(err)
 	}
 }
 
