@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,7 +84,7 @@ func (b *bed) start(o Options) (r *Router, stop func()) {
 }
 
 func quick(o Options) Options {
-	o.Look, o.Watch = 50*time.Millisecond, 20*time.Millisecond
+	o.Look, o.Watch = 50*time.Millisecond, cmp.Or(o.Watch, 20*time.Millisecond)
 	return o
 }
 
