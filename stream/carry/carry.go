@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 const (
@@ -25,6 +26,8 @@ const (
 	windowBytes = 4 << 20
 	// answerWithin bounds each step: an answer of a server, or its next chunk.
 	answerWithin = 30 * time.Second
+	// askAgain is the delay before a server is asked again that has no leader. It is asked for answerWithin.
+	askAgain = 500 * time.Millisecond
 )
 
 // Options say what to copy.
@@ -39,11 +42,15 @@ type Options struct {
 // between two streams can call again. If the target has another stream of that name, the error is edda.Permanent. Nothing
 // may write to either stream meanwhile.
 func Stream(ctx context.Context, from, to jetstream.JetStream, o Options) (*jetstream.StreamInfo, error) {
-	info, err := carry(ctx, from, to, o)
-	if err != nil {
-		return nil, fmt.Errorf("copy stream %s: %w", o.Stream, err)
+	for begun := time.Now(); ; {
+		info, err := carry(ctx, from, to, o)
+		switch {
+		case err == nil:
+			return info, nil
+		case !errors.Is(err, nats.ErrNoResponders) || time.Since(begun) >= answerWithin || backoff.Wait(ctx, askAgain) != nil:
+			return nil, fmt.Errorf("copy stream %s: %w", o.Stream, err)
+		}
 	}
-	return info, nil
 }
 
 func carry(ctx context.Context, from, to jetstream.JetStream, o Options) (*jetstream.StreamInfo, error) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
@@ -42,6 +43,37 @@ func fill(t *testing.T, js jetstream.JetStream, n int) *jetstream.StreamInfo {
 	info, err := s.Info(t.Context())
 	testkit.Must(t, err)
 	return info
+}
+
+// TestAServerWithoutALeaderIsAskedAgain: NATS servers that have just started elect one first.
+func TestAServerWithoutALeaderIsAskedAgain(t *testing.T) {
+	one, target := embedded(t), embedded(t)
+	was := fill(t, one, 3)
+	late, err := jetstream.NewWithDomain(target.Conn(), "late")
+	testkit.Must(t, err)
+	if _, err := late.Stream(t.Context(), "SHOP"); !errors.Is(err, nats.ErrNoResponders) {
+		t.Fatalf("nobody should answer yet: %v", err)
+	}
+	begins := time.AfterFunc(askAgain+askAgain/2, func() {
+		_, err := target.Conn().Subscribe("$JS.late.API.>", func(m *nats.Msg) {
+			answer, err := target.Conn().Request("$JS.API."+strings.TrimPrefix(m.Subject, "$JS.late.API."), m.Data, answerWithin)
+			if err == nil {
+				err = m.Respond(answer.Data)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	defer begins.Stop()
+	is, err := Stream(t.Context(), one, late, Options{Stream: "SHOP", Replicas: 1})
+	testkit.Must(t, err)
+	if !same(is.State, was.State) {
+		t.Errorf("%+v, was %+v", is.State, was.State)
+	}
 }
 
 // TestAStreamIsCopiedThereAndBack: to three servers and back to one.
