@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 )
 
 // A standby is a copy of a file that applies the entries of the file's transactions, in order. An entry
@@ -109,7 +111,7 @@ func (db *DB) Apply(seq uint64, entry []byte) (err error) {
 
 // decode writes the rows of an entry into the transaction's memtable.
 func (tx *Tx) decode(entry []byte) error {
-	rows, err := content(tx.seq, entry)
+	rows, err := content(tx.seq, entry, &tx.db.scratch.rows)
 	if err == nil {
 		err = tx.replay(tx.seq, rows)
 	}
@@ -130,6 +132,41 @@ func (db *DB) Sync() error {
 		return err
 	}
 	return db.syncUpTo(db.Point().Transaction)
+}
+
+// Promote ends a standby, and returns its file as one that [DB.Apply] does not write, with other options. The file, its
+// WAL and the memtables stay as they are, so it takes one sync, where Close and [Load] take a flush. Nobody may read or
+// use db any more; after an error, but for Close.
+func (db *DB) Promote(o Options) (*DB, error) {
+	o.validate()
+	o.File = db.options.File
+	db.writer.Lock()
+	defer db.writer.Unlock()
+	db.endFlushing()
+	if err := db.broken(); err != nil {
+		return nil, err
+	}
+	if err := db.syncUpTo(db.Point().Transaction); err != nil {
+		return nil, err
+	}
+	if db.wal == nil && db.Cut() != nil { // nobody but a standby opens what was cut off
+		if err := db.settle(time.Time{}); err != nil {
+			return nil, err
+		}
+	}
+	next := &DB{raw: db.raw, path: db.path, options: o, spaces: db.spaces, wal: db.wal, expected: db.expected, flushing: db.flushing,
+		packer: Packer{Plain: o.Plain}, quit: make(chan struct{}), pauses: newPauses()}
+	next.version.Store(db.version.Load())
+	next.durable.Store(db.durable.Load())
+	if next.wal != nil {
+		next.wal.did, next.wal.pass = &next.did, o.passed
+	}
+	db.breaks(berrors.ErrDatabaseNotOpen)
+	db.wal = nil
+	if next.version.Load().immutable != nil {
+		next.startFlushing()
+	}
+	return next, nil
 }
 
 // syncUpTo is Sync up to the last transaction in the WAL; the caller holds the writer's lock.

@@ -216,7 +216,7 @@ func FuzzAnEntry(f *testing.F) {
 		if len(entry) >= entryHeader { // whoever writes it makes the checksum right
 			binary.BigEndian.PutUint32(entry[2:], checksum(7, entry[entryHeader:]))
 		}
-		rows, err := content(7, entry)
+		rows, err := content(7, entry, new([]byte))
 		if err != nil {
 			return
 		}
@@ -241,7 +241,7 @@ func TestEntriesRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		entry := framed[recordHeader:]
-		rows, err := content(3, entry)
+		rows, err := content(3, entry, new([]byte))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +255,7 @@ func TestEntriesRoundTrip(t *testing.T) {
 		if want := "nested/0001/k=" + value + ";nested/0001/l=;"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		if _, err := content(4, entry); err == nil {
+		if _, err := content(4, entry, new([]byte)); err == nil {
 			t.Error("it is taken for another transaction's")
 		}
 	}

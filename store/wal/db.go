@@ -191,13 +191,19 @@ const closeWithin = 10 * time.Second
 
 // Close waits for transactions, flushes all rows, so that the file needs no WAL, and closes the
 // file. Rows that cannot be flushed stay in the WAL.
-func (db *DB) Close() error {
+func (db *DB) Close() error { return db.close(true) }
+
+// Leave closes the file at once, and leaves the rows in the WAL, as a crash does.
+func (db *DB) Leave() error { return db.close(false) }
+
+func (db *DB) close(flush bool) error {
 	db.writer.Lock()
 	defer db.writer.Unlock()
 	db.endFlushing()
-	if db.wal != nil || db.options.Standby && db.Cut() != nil { // only a standby would open what was cut off
+	cut := db.options.Standby && db.Cut() != nil // only a standby would open what was cut off
+	if db.wal != nil || cut {
 		err := error(nil)
-		if !db.retired {
+		if !db.retired && (flush || cut) {
 			err = db.settle(time.Now().Add(closeWithin))
 		}
 		if db.wal != nil {

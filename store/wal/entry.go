@@ -150,8 +150,8 @@ func cutBytes(b []byte) (part, rest []byte, err error) {
 	return b[size : size+int(n)], b[size+int(n):], nil
 }
 
-// content checks an entry and returns its rows.
-func content(seq uint64, entry []byte) ([]byte, error) {
+// content checks an entry and returns its rows. They may be in room, which grows up to maxScratch.
+func content(seq uint64, entry []byte, room *[]byte) ([]byte, error) {
 	if len(entry) < entryHeader {
 		return nil, errEntry
 	}
@@ -169,7 +169,11 @@ func content(seq uint64, entry []byte) ([]byte, error) {
 		if n, err := s2.DecodedLen(rest); err != nil || n > maxRows {
 			return nil, errEntry
 		}
-		return s2.Decode(nil, rest)
+		rows, err := s2.Decode((*room)[:cap(*room)], rest)
+		if err == nil && cap(rows) <= maxScratch {
+			*room = rows[:0]
+		}
+		return rows, err
 	}
 	return nil, errEntry
 }

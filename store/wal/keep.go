@@ -281,7 +281,7 @@ type Values func(visit func(space, key, value []byte) error) error
 
 func (t *walText) pass(fn func(uint64, Values) error) error {
 	for _, r := range t.records {
-		rows, err := content(r.seq, r.entry)
+		rows, err := content(r.seq, r.entry, new([]byte))
 		if err != nil {
 			continue
 		}

@@ -163,7 +163,7 @@ func unread(path string, err error) error {
 type replayed func(seq uint64, entry, rows []byte) error
 
 func (fn replayed) pass(seq uint64, entry []byte) error {
-	rows, err := content(seq, entry)
+	rows, err := content(seq, entry, new([]byte))
 	if err == nil {
 		err = fn(seq, entry, rows)
 	}

@@ -140,12 +140,16 @@ func (d *disk) close() (err error) {
 	return err
 }
 
-func (m *machine) close() {
+func (m *machine) close() { m.end((*DB).Close) }
+
+func (m *machine) leave() { m.end((*DB).Leave) }
+
+func (m *machine) end(by func(*DB) error) {
 	for _, s := range m.held {
 		_ = s.tx.Rollback()
 	}
 	m.held = nil
-	if err := errors.Join(m.db.Close(), m.disk.close()); err != nil {
+	if err := errors.Join(by(m.db), m.disk.close()); err != nil {
 		m.t.Fatal(err)
 	}
 }

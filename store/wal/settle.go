@@ -84,6 +84,7 @@ func (db *DB) settle(deadline time.Time) error {
 	if err := db.update(func(raw *bolt.Tx) error { return markSettled(raw, last) }); err != nil {
 		return err
 	}
+	db.durable.Store(last.Transaction) // of a standby, which may not have synced the WAL for it
 	// gofail: var logSettled struct{}
 	db.pass("logSettled")
 	if db.wal != nil {

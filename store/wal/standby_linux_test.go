@@ -157,17 +157,34 @@ func (p *replicas) bootstrap(t *rapid.T) {
 	p.follow()
 }
 
-// promote lets the standby go on as the owner, once it has all, and the owner as its standby.
-func (p *replicas) promote(*rapid.T) {
+// promote lets the standby go on as the owner, once it has all, and the owner as its standby. Either closes its file, or
+// keeps it open, or leaves it.
+func (p *replicas) promote(t *rapid.T) {
 	for last := p.standby.db.Point().Transaction; last < uint64(len(p.log)); last++ {
 		p.standby.same("apply", p.standby.db.Apply(last+1, p.log[last]), nil)
 	}
-	p.owner.close()
-	p.standby.close()
+	if rapid.Bool().Draw(t, "leave") {
+		p.owner.leave()
+	} else {
+		p.owner.close()
+	}
+	inPlace := rapid.Bool().Draw(t, "in place")
+	if inPlace {
+		o := p.owner.options
+		o.OpenFile = p.owner.disk.open
+		next, err := p.standby.db.Promote(o)
+		p.standby.same("promote", err, nil)
+		p.owner.db, p.owner.disk, p.standby.disk = next, p.standby.disk, disk{}
+	} else {
+		p.standby.close()
+	}
 	p.owner.path, p.standby.path = p.standby.path, p.owner.path
 	p.owner.lives, p.standby.lives = p.owner.lives+100, p.standby.lives+100
-	p.owner.open()
+	if !inPlace {
+		p.owner.open()
+	}
 	p.standby.open()
+	p.owner.same("durable", p.owner.db.durable.Load(), p.owner.db.Point().Transaction)
 	p.follow()
 }
 
@@ -535,12 +552,12 @@ func TestARecordIsShippedBesideItsSync(t *testing.T) {
 	o := Options{passed: func(point string) { did = append(did, point) }}
 	o.Ship = func(seq uint64, entry []byte) func() error {
 		did = append(did, fmt.Sprint("ship ", seq))
-		if _, err := content(seq, entry); err != nil {
+		if _, err := content(seq, entry, new([]byte)); err != nil {
 			t.Error(err)
 		}
 		return func() error {
 			did = append(did, "wait")
-			if _, err := content(seq, entry); err != nil {
+			if _, err := content(seq, entry, new([]byte)); err != nil {
 				t.Errorf("the entry has changed: %v", err)
 			}
 			return nil
