@@ -24,12 +24,13 @@ const (
 	// pullHeartbeat is the least that the client allows. Two lost ones would tell that the consumer is gone with its
 	// server, if the client waited for a message that long.
 	pullHeartbeat = 500 * time.Millisecond
-	// checkAfter is after how many times of quietAfter the consumer is looked at: a second.
-	checkAfter = 10
-	// quietAfter is how long the consumer sends nothing until the leader is asked. The consumer may be on a server that
-	// follows, which learns of the last message with the next one, or up to a second later. The last message of an owner
-	// is the one that hands over.
-	quietAfter = 100 * time.Millisecond
+	// checkAfter is how long nothing comes until the consumer is looked at.
+	checkAfter = time.Second
+	// quietLeast and quietMost bound how long the consumer sends nothing until the leader is asked. The consumer may be on
+	// a server that follows, which learns of the last message with the next one, or up to a second later. The last message
+	// of an owner is the one that hands over.
+	quietLeast = 20 * time.Millisecond
+	quietMost  = 250 * time.Millisecond
 	// consumerWithin bounds the creation and the removal of a consumer.
 	consumerWithin = 2 * time.Second
 	// abandonedAfter is when the server removes the consumer of a reader that has ended.
@@ -88,23 +89,33 @@ func (l *Log) consume(ctx context.Context, r *cluster.Reader, until uint64, visi
 		return final(err)
 	}
 	defer messages.Stop()
-	for quiet := 1; r.Seq() < until; quiet++ {
-		m, err := next(ctx, messages)
+	p := pace{last: time.Now()}
+	wait, checked := p.patience(), p.last
+	for r.Seq() < until {
+		m, err := next(ctx, messages, wait)
 		if err != nil {
 			return final(err)
 		}
 		if m == nil {
+			before := r.Seq()
 			if err := l.ahead(ctx, r, until, visit); err != nil {
 				return err
 			}
-			if quiet%checkAfter == 0 {
+			wait = min(2*wait, quietMost)
+			if r.Seq() > before {
+				p.came()
+				wait = p.patience()
+			}
+			if time.Since(checked) >= checkAfter {
+				checked = time.Now()
 				if err := l.check(ctx, cons, r.Seq()); err != nil {
 					return err
 				}
 			}
 			continue
 		}
-		quiet = 0
+		p.came()
+		wait, checked = p.patience(), p.last
 		md, err := m.Metadata()
 		if err != nil {
 			return err
@@ -119,11 +130,27 @@ func (l *Log) consume(ctx context.Context, r *cluster.Reader, until uint64, visi
 	return nil
 }
 
-// next returns the next message of the consumer; nil if none came for quietAfter.
-func next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
-	wait, cancel := context.WithTimeout(ctx, quietAfter)
+// pace is how fast messages come. Where they always come slowly, silence says little, and a question to the leader costs
+// as much as a message.
+type pace struct {
+	last time.Time
+	gap  time.Duration // the mean of the last ones
+}
+
+func (p *pace) came() {
+	now := time.Now()
+	p.gap += (min(now.Sub(p.last), quietMost) - p.gap) / 4
+	p.last = now
+}
+
+// patience is how long a silence is until the leader is asked.
+func (p *pace) patience() time.Duration { return min(max(quietLeast, 2*p.gap), quietMost) }
+
+// next returns the next message of the consumer; nil if none came in time.
+func next(ctx context.Context, messages jetstream.MessagesContext, wait time.Duration) (jetstream.Msg, error) {
+	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	m, err := messages.Next(jetstream.NextContext(wait))
+	m, err := messages.Next(jetstream.NextContext(waiting))
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return nil, nil
 	}
