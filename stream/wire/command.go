@@ -75,6 +75,12 @@ func (c Codec) command(out effects.Command, s Subject, m Message) (effects.Comma
 	return out, nil
 }
 
+// KeyOf returns the key of the instance that waits for a command, as its metadata name it.
+func KeyOf(c effects.Command) edda.Key {
+	md, _ := readMetadata(c.Metadata)
+	return edda.Key{Tenant: c.Tenant, Saga: string(md.Saga), Correlation: string(md.Key)}
+}
+
 // effectVersion returns the effect version that the payload is written for; 0 if the producer gives
 // none.
 func effectVersion(raw json.RawMessage) (int, error) {

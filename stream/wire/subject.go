@@ -31,6 +31,9 @@ const (
 	FamilyUnescaped Family = FamilyAggregate + unescapedTokens
 )
 
+// familyAny stands for every family in a pattern: of all subjects that end with the id.
+const familyAny Family = "*"
+
 // echoToken ends the subject of an echo.
 const echoToken = ".echo"
 

@@ -29,17 +29,37 @@ func (t Tenants) Exact() bool {
 // Filters returns the subjects for a consumer. If a tenant is a pattern they match more than
 // wanted, and the reader drops the rest.
 func (g Grammar) Filters(t Tenants, name string, families ...Family) []string {
-	tenants := []string{"*"}
-	if !g.NoTenancy && t.Exact() {
-		tenants = slices.Compact(slices.Sorted(slices.Values(t)))
-	}
 	var out []string
-	for _, tenant := range tenants {
+	for _, tenant := range g.selected(t) {
 		for _, f := range families {
 			out = append(out, g.pattern(tenant, f, name))
 		}
 	}
 	return out
+}
+
+// FiltersOfAll returns the subjects for a consumer of all messages in a stream, or of all but echoes: one for each tenant. It
+// is for streams that have no other messages.
+func (g Grammar) FiltersOfAll(t Tenants, echoes bool) (out []string) {
+	for _, tenant := range g.selected(t) {
+		switch {
+		case !echoes:
+			out = append(out, g.pattern(tenant, familyAny, "*"))
+		case tenant == "*":
+			return nil
+		default:
+			out = append(out, "tenant."+escape(tenant)+".>")
+		}
+	}
+	return out
+}
+
+// selected are the tenants that the server selects by subject; "*" means all.
+func (g Grammar) selected(t Tenants) []string {
+	if g.NoTenancy || !t.Exact() {
+		return []string{"*"}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(t)))
 }
 
 // Overlap reports whether two processes may serve the same tenant.
