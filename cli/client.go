@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os/user"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,6 +38,7 @@ type client struct {
 	addr   string
 	tenant string
 	output outputFlag
+	shard  int
 	yes    bool
 	who    credentials
 	by     string // by and why are for the audit
@@ -68,8 +70,12 @@ func (c *client) register(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&c.addr, "addr", "", "address or URL of the server to call ("+envURL+"; "+node.DefaultAddr+")")
 	flags.StringVar(&c.tenant, "tenant", "", "tenant (EDDA_TENANT; in edda dev: default)")
+	flags.IntVar(&c.shard, "shard", anyShard, "shard of a cluster that is meant (default: the one that has what is asked for, or each)")
 	c.who.register(flags)
 }
+
+// anyShard leaves it to the server to find the shard.
+const anyShard = -1
 
 const (
 	// envURL names the server that commands call.
@@ -179,6 +185,9 @@ func (c *client) head(req *http.Request, body []byte) {
 	}
 	if tenant != "" {
 		req.Header.Set("x-tenant-id", tenant)
+	}
+	if c.shard != anyShard {
+		req.Header.Set(server.ShardHeader, strconv.Itoa(c.shard))
 	}
 	if by := cmp.Or(c.by, c.term.getenv("USER"), osUser()); by != "" {
 		req.Header.Set("x-edda-by", oneLine(by))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,7 +39,7 @@ dead. Any node can be asked.`,
 		onlyWords(call, "ca", "cert", "token-file")
 		noun.AddCommand(call)
 	}
-	noun.AddCommand(t.clusterInitCommand(), t.clusterRelogCommand(), t.clusterLeaveCommand(), t.clusterEndCommand())
+	noun.AddCommand(t.clusterInitCommand(), t.clusterRelogCommand(), t.clusterLeaveCommand(), t.clusterSplitCommand(), t.clusterEndCommand())
 	return noun
 }
 
@@ -64,15 +65,70 @@ also a standby.`,
 			} else if err := clusterNodes(s).print(c.term, c.output, raw, s.Nodes); err != nil {
 				return err
 			}
-			if s.Owner == "" {
-				return fmt.Errorf("no node owns the store of the cluster %s now", s.Name)
-			}
-			return nil
+			return unowned(s)
 		},
 	}
 	cmd.Flags().BoolVar(&watch, "watch", false, "show it again until Ctrl-C")
 	c.output.register(cmd)
 	return cmd
+}
+
+// unowned returns an error if the store, or that of a shard, has no owner.
+func unowned(s server.ClusterStatus) error {
+	if len(s.Shards) == 0 && s.Owner == "" {
+		return fmt.Errorf("no node owns the store of the cluster %s now", s.Name)
+	}
+	for _, shard := range s.Shards {
+		if shard.Owner == "" {
+			return fmt.Errorf("no node owns shard %d of the cluster %s now", shard.Shard, s.Name)
+		}
+	}
+	return nil
+}
+
+// ofShard is the status of one shard. A cluster with one store has one.
+func ofShard(s server.ClusterStatus, number int) server.ClusterStatus {
+	for _, shard := range s.Shards {
+		if shard.Shard == number {
+			s.StoreID, s.Owner, s.Epoch, s.LSN, s.Nodes, s.Problem = shard.StoreID, shard.Owner, shard.Epoch, shard.LSN, shard.Nodes, shard.Problem
+		}
+	}
+	return s
+}
+
+// shardsPicture is a cluster with several shards for people: its nodes, who owns which shard, and what is wrong.
+func shardsPicture(s server.ClusterStatus) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d shards, level %d (as %s knows it)\n", printable(s.Name), len(s.Shards), s.Level, printable(s.Node))
+	listing[server.ClusterNode]{columns: []column[server.ClusterNode]{
+		{"node", func(n server.ClusterNode) string { return n.Node }},
+		{"state", func(n server.ClusterNode) string { return n.State }},
+		{"owns", func(n server.ClusterNode) string { return strings.Trim(fmt.Sprint(n.Owns), "[]") }},
+		{"last beat", func(n server.ClusterNode) string { return lastBeat(s, n) }},
+		{"version", func(n server.ClusterNode) string { return n.Version }},
+		{"url", func(n server.ClusterNode) string { return n.URL }},
+		{"problem", func(n server.ClusterNode) string { return n.Problem }},
+	}}.table(&b, s.Nodes)
+	listing[server.ClusterShard]{columns: []column[server.ClusterShard]{
+		{"shard", func(p server.ClusterShard) string { return strconv.Itoa(p.Shard) }},
+		{"owner", func(p server.ClusterShard) string { return cmp.Or(p.Owner, "NOBODY") }},
+		{"epoch", func(p server.ClusterShard) string { return strconv.FormatUint(p.Epoch, 10) }},
+		{"record", func(p server.ClusterShard) string { return strconv.FormatUint(p.LSN, 10) }},
+		{"copies", func(p server.ClusterShard) string {
+			var copies []string
+			for _, n := range p.Nodes {
+				if n.Role == server.NodeStandby && n.State == server.NodeAlive {
+					copies = append(copies, fmt.Sprintf("%s (lag %d)", n.Node, n.Lag))
+				}
+			}
+			return strings.Join(copies, ", ")
+		}},
+		{"problem", func(p server.ClusterShard) string { return p.Problem }},
+	}}.table(&b, s.Shards)
+	if s.Problem != "" {
+		fmt.Fprintln(&b, printable("problem: "+s.Problem))
+	}
+	return b.String()
 }
 
 // watchCluster draws the cluster until ctx ends, also while nobody answers.
@@ -105,6 +161,9 @@ func (c *client) watchCluster(ctx context.Context) error {
 
 // clusterPicture is a cluster for people: who owns the store, the nodes, and what is wrong.
 func clusterPicture(s server.ClusterStatus, color bool) string {
+	if len(s.Shards) > 0 {
+		return shardsPicture(s)
+	}
 	var b strings.Builder
 	head := fmt.Sprintf("%s: %s owns the store; epoch %d, level %d", printable(s.Name), printable(s.Owner), s.Epoch, s.Level)
 	if s.Owner == "" {
@@ -159,16 +218,7 @@ func clusterNodes(s server.ClusterStatus) listing[server.ClusterNode] {
 			{"state", func(n server.ClusterNode) string { return n.State }},
 			{"lag", func(n server.ClusterNode) string { return strconv.FormatUint(n.Lag, 10) }},
 			{"record", func(n server.ClusterNode) string { return strconv.FormatUint(n.LSN, 10) }},
-			{"last beat", func(n server.ClusterNode) string {
-				if n.Node == s.Node {
-					return "answers"
-				}
-				silence, unit := time.Duration(n.BeatAge)*time.Millisecond, 100*time.Millisecond
-				if silence > 10*time.Second {
-					unit = time.Second
-				}
-				return silence.Round(unit).String() + " ago"
-			}},
+			{"last beat", func(n server.ClusterNode) string { return lastBeat(s, n) }},
 			{"version", func(n server.ClusterNode) string { return n.Version }},
 			{"level", func(n server.ClusterNode) string { return strconv.Itoa(n.Level) }},
 			{"url", func(n server.ClusterNode) string { return n.URL }},
@@ -181,6 +231,18 @@ func clusterNodes(s server.ClusterStatus) listing[server.ClusterNode] {
 			{"problem", func(n server.ClusterNode) string { return n.Problem }},
 		},
 	}
+}
+
+// lastBeat says when a node was heard of last.
+func lastBeat(s server.ClusterStatus, n server.ClusterNode) string {
+	if n.Node == s.Node {
+		return "answers"
+	}
+	silence, unit := time.Duration(n.BeatAge)*time.Millisecond, 100*time.Millisecond
+	if silence > 10*time.Second {
+		unit = time.Second
+	}
+	return silence.Round(unit).String() + " ago"
 }
 
 func (c *client) clusterMove() *cobra.Command {
@@ -230,6 +292,7 @@ func (c *client) handedOver(ctx context.Context, m server.ClusterMove, wait time
 	for {
 		var s server.ClusterStatus
 		_, err := c.get(ctx, "/cluster", &s)
+		s = ofShard(s, c.shard)
 		if err == nil && s.Owner != "" && s.Epoch > m.Epoch {
 			if s.Owner != m.To {
 				return fmt.Errorf("%s owns the store now, and not %s: see edda cluster status", s.Owner, m.To)

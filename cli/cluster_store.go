@@ -66,8 +66,12 @@ of the cluster first, with the numbers of their messages.`,
 				return err
 			}
 			return t.show(v.output, b, func() {
-				fmt.Fprintf(t.out, "cluster %s keeps store %s: start node %s with edda run --cluster %s, then the others with empty data folders\n",
-					b.Cluster, b.Store, b.Node, b.Cluster)
+				keeps := "store " + b.Store
+				if b.Shards > 0 {
+					keeps = fmt.Sprintf("the stores of %d shards", b.Shards)
+				}
+				fmt.Fprintf(t.out, "cluster %s keeps %s: start node %s with edda run --cluster %s, then the others with empty data folders\n",
+					b.Cluster, keeps, b.Node, b.Cluster)
 			})
 		})
 	c.Flags().BoolVar(&fromDev, "from-dev", false, "copy the streams of edda dev in this folder, too")
@@ -125,6 +129,32 @@ of the store are copied into the folder, which edda dev --data takes.`,
 		})
 	c.Flags().BoolVar(&o.ToDev, "to-dev", false, "copy the streams of the store into the folder, for edda dev")
 	c.Flags().BoolVar(&o.Unchecked, "unchecked", false, "NATS is gone: do not look whether another copy has more, or a node runs")
+	return c
+}
+
+func (t *terminal) clusterSplitCommand() *cobra.Command {
+	v := &clusterStore{term: t}
+	to := ""
+	c := v.command("split", "Write the stores of twice as many shards", `Write the stores of twice as many shards into a new folder: of one store two, of four
+four more. Each half has the rows of its keys. The stores in the data folder stay as
+they are. They must have left their cluster (edda cluster leave), or never have been
+in one, and no process may run on them afterwards: begin the cluster anew with the
+new folder (edda cluster end, edda cluster init).`,
+		"  edda cluster split --cluster shop --data /var/lib/edda --to /var/lib/edda-2",
+		func(ctx context.Context, s node.Settings, log *zap.Logger) error {
+			if to == "" {
+				return usagef("name the new folder with --to")
+			}
+			split, err := node.SplitCluster(ctx, s, log, to)
+			if err != nil {
+				return err
+			}
+			return t.show(v.output, split, func() {
+				fmt.Fprintf(t.out, "%s has the stores of %d shards: edda cluster end --cluster %s, then edda cluster init --cluster %s --data %s, and start a node with it\n",
+					split.Data, split.Shards, s.Cluster.Name, s.Cluster.Name, split.Data)
+			})
+		})
+	c.Flags().StringVar(&to, "to", "", "new folder for the stores")
 	return c
 }
 

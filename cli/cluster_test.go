@@ -159,10 +159,11 @@ func TestAMoveEndsWhenTheOtherNodeOwnsTheStore(t *testing.T) {
 }
 
 func TestAMoveThatFailsSaysSo(t *testing.T) {
-	s := newClusterStub(t)
-	if code, _, said := s.edda(t, "move", "--wait", "1ms"); code != exitFailed || !strings.Contains(said, "n2 does not own the store within 1ms") {
+	// Its own stub: the request that the command gave up may still be under way.
+	if code, _, said := newClusterStub(t).edda(t, "move", "--wait", "1ms"); code != exitFailed || !strings.Contains(said, "n2 does not own the store within 1ms") {
 		t.Errorf("no end: %d %s", code, said)
 	}
+	s := newClusterStub(t)
 	s.before = func(call int) bool { s.status.Epoch += uint64(call - 1); s.status.Owner = "n3"; return false }
 	if code, _, said := s.edda(t, "move"); code != exitFailed || !strings.Contains(said, "n3 owns the store now, and not n2") {
 		t.Errorf("another node: %d %s", code, said)
@@ -235,5 +236,38 @@ func TestShellsAreOfferedTheNodesThatCouldTakeOver(t *testing.T) {
 	}
 	if got := completed(t, env, "cluster", "move", "--to", "x"); got != "" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestTheStatusOfSeveralShards names each shard's owner and copies, and a shard without an owner also on a terminal with
+// colors.
+func TestTheStatusOfSeveralShards(t *testing.T) {
+	standby := server.ClusterNode{Node: "n2", Role: server.NodeStandby, State: server.NodeAlive, Lag: 7}
+	s := server.ClusterStatus{
+		Name: "shop", Node: "n1", Level: 2,
+		Nodes: []server.ClusterNode{{Node: "n1", State: server.NodeAlive, Owns: []int{0, 2}}, {Node: "n2", State: server.NodeAlive}},
+		Shards: []server.ClusterShard{
+			{Shard: 0, Owner: "n1", Epoch: 3, LSN: 40, Nodes: []server.ClusterNode{{Node: "n1", Role: server.NodeOwner}, standby}},
+			{Shard: 1, Epoch: 1},
+		},
+		Problem: "shard 1: no node owns the store now",
+	}
+	got := clusterPicture(s, true)
+	for _, want := range []string{"shop: 2 shards, level 2", "0 2", "n2 (lag 7)", "NOBODY", "problem: shard 1"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "x1b") {
+		t.Errorf("an escape is shown as text:\n%s", got)
+	}
+	if err := unowned(s); err == nil || !strings.Contains(err.Error(), "shard 1") {
+		t.Errorf("a shard without an owner: %v", err)
+	}
+	if s.Shards[1].Owner = "n2"; unowned(s) != nil {
+		t.Errorf("all have owners: %v", unowned(s))
+	}
+	if one := ofShard(s, 0); one.Owner != "n1" || one.Epoch != 3 {
+		t.Errorf("shard 0: %+v", one)
 	}
 }

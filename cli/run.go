@@ -56,6 +56,7 @@ NATS_CREDS, NATS_CONTEXT, ...). Show the result with: edda config view`,
 	f.String("nats-context", "", "context of the nats CLI")
 	f.String("cluster", "", "name of the cluster that keeps this store")
 	f.String("node", "", "name of this node in its cluster; the host's by default")
+	f.Int("shards", 0, "stores of a new cluster, each with a part of the keys: a power of two")
 	f.String("advertise", "", "URL at which other nodes of the cluster reach this one")
 	f.String("gateway", "", "URL that takes aggregate commands")
 	f.StringSlice("tenants", nil, "only these tenants; * matches any text")

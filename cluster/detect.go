@@ -65,10 +65,10 @@ func (d *Detector) Accepted(sent time.Duration, revision uint64) (suspects []str
 	}
 	step := min(sent-before, maxStep)
 	for id, n := range d.nodes {
-		if n.dead || before < n.seen { // the node may have been heard during this step
+		if before < n.seen { // the node may have been heard during this step
 			continue
 		}
-		if n.silence += step; n.silence >= DeadAfter {
+		if n.silence += step; n.silence >= DeadAfter && !n.dead {
 			suspects = append(suspects, id)
 		}
 	}

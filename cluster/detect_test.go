@@ -379,3 +379,23 @@ func TestANamedNodeWithoutABeatIsConvicted(t *testing.T) {
 		t.Errorf("suspects %q, %+v", suspects, d.Nodes())
 	}
 }
+
+// TestTheSilenceOfADeadNodeGoesOn, which people are shown, and no conviction asks for another one.
+func TestTheSilenceOfADeadNodeGoesOn(t *testing.T) {
+	d := NewDetector()
+	d.Expect("b", 0)
+	now := time.Duration(0)
+	convictions := 0
+	for revision := range uint64(20) {
+		for _, id := range d.Accepted(now, revision+1) {
+			if d.Looked(id, 0, now) {
+				convictions++
+			}
+		}
+		now += 500 * time.Millisecond
+	}
+	b := d.Nodes()[0]
+	if !b.Dead || convictions != 1 || b.Silence < 9*time.Second {
+		t.Errorf("%+v after %d convictions", b, convictions)
+	}
+}

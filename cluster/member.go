@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Level is the version of what this program writes into a log. A standby with a lower one cannot apply it.
-const Level = 1
+// Level is the version of what this program writes into a log and of what nodes agree on. A node with a lower one cannot
+// take part. Level 2 knows shards: a program without them would take the keys of all shards into the first.
+const Level = 2
 
 // Beat is what a node tells the others.
 type Beat struct {
@@ -16,6 +17,7 @@ type Beat struct {
 	Level     int       `json:"level"` // the highest that it can apply and write
 	Owner     bool      `json:"owner,omitempty"`
 	Following bool      `json:"following,omitempty"` // it has a replica and applies the log to it
+	Spare     bool      `json:"spare,omitempty"`     // other nodes have the copies, and this one needs none
 	Epoch     uint64    `json:"epoch,omitempty"`     // of the last record that it has
 	LSN       uint64    `json:"lsn,omitempty"`       // of the last record that it has
 	Revision  uint64    `json:"revision,omitempty"`  // of the manifests that it runs, or would run

@@ -16,7 +16,7 @@ import (
 func audits(it *item) []store.Audit {
 	ev := it.event
 	verb := actOf(ev)
-	if verb == "" || ev.Malformed != "" || ev.CommandID != "" {
+	if verb == "" || it.elsewhere || ev.Malformed != "" || ev.CommandID != "" {
 		return nil
 	}
 	key := ev.Key

@@ -45,7 +45,8 @@ type batch struct {
 	encoders       *[]*store.Encoder // free ones, which the lanes take
 	room           map[string]bool   // tenants that may park; read only
 	laggards       laggards          // read only; usually empty
-	mu             sync.Mutex        // guards withheld
+	shard          edda.Shard
+	mu             sync.Mutex // guards withheld
 	withheld       []withheldEvent
 }
 
@@ -91,6 +92,9 @@ func (b *batch) route(it *item) {
 	case !it.isRow():
 		it.event, it.about = b.letter(b.match(it.event))
 		it.targets = b.targets(it.event)
+		if !b.shard.Whole() {
+			b.leave(it)
+		}
 		if len(b.laggards) > 0 {
 			b.withhold(it)
 		}

@@ -126,7 +126,7 @@ func (s *archiveReader) read(most int) (got Fetched) {
 	}
 	for ; s.at < len(s.stored); s.at++ {
 		ev := s.stored[s.at]
-		if ev.Seq < s.next[ev.Stream] || ev.Kind != edda.KindEvent {
+		if next, opened := s.next[ev.Stream]; !opened || ev.Seq < next || ev.Kind != edda.KindEvent {
 			continue
 		}
 		past := ev.Seq <= s.upto[ev.Stream]

@@ -74,12 +74,12 @@ func (e *Engine) settle(it *item) {
 		e.metrics.caught.Inc()
 	} else {
 		e.metrics.events.Inc()
-		if ignored && !it.withheld {
+		if ignored && !it.withheld && !it.elsewhere {
 			e.metrics.fate("", edda.FateIgnored)
 			e.reportUnheard(&it.event)
 		}
 	}
-	if !ignored || it.lag == nil && !it.withheld {
+	if !ignored || it.lag == nil && !it.withheld && !it.elsewhere {
 		e.waiters.notify(it)
 	}
 	e.answerHanded(it, nil)

@@ -59,6 +59,8 @@ type Options struct {
 	// becomes a dead letter. [DefaultMaxParked] when zero.
 	MaxParked int
 	CatchUp   CatchUpOptions
+	// Shard has the keys of the store. The engine leaves the others to the stores of other shards.
+	Shard edda.Shard
 	// UnheardLevel is the level of the log line about a type of events that no saga hears.
 	UnheardLevel zapcore.Level
 	// Lanes is the number of lanes of a batch. When zero it is GOMAXPROCS, and less for a

@@ -19,7 +19,9 @@ type item struct {
 	// withheld says that a laggard has not applied the event yet.
 	withheld bool
 	lag      *laggard // set for a catch-up event, which was read for this laggard
-	targets  []saga.Target
+	// elsewhere says that only the stores of other shards are concerned with the event.
+	elsewhere bool
+	targets   []saga.Target
 	// about is the event of the dead letter that an operator's command names, for the audit.
 	about *edda.Event
 	// results are the transitions of each target, each written by one lane.
@@ -89,7 +91,8 @@ func (it *item) isExchange() bool { return it.due != nil && it.due.exchange != n
 
 // forget clears the outcome of an evaluation, before the next one.
 func (it *item) forget() {
-	it.results, it.one, it.encoded, it.oneEncoded, it.result, it.withheld = nil, [1][]edda.Transition{}, nil, [1][]store.Encoded{}, nil, false
+	it.results, it.one, it.encoded, it.oneEncoded, it.result = nil, [1][]edda.Transition{}, nil, [1][]store.Encoded{}, nil
+	it.withheld, it.elsewhere = false, false
 	if !it.isRow() && !it.isExchange() {
 		it.targets = nil
 	}

@@ -141,6 +141,7 @@ func (v *loop) step() {
 		items: items, sagas: v.sagas, overlay: v.inFlight.overlay, cache: v.cache, db: v.db,
 		watermark: v.watermark.reached, livedUntil: v.positions.livedUntil, now: now,
 		barrierAllowed: v.barrierAllowed(now), room: v.parking.room, encoders: &v.inFlight.encoders, laggards: v.catchUp.laggards,
+		shard: v.opts.Shard,
 	}
 	err := b.evaluate(v.opts.lanesFor(len(items)))
 	if due := b.barrier(); err != nil || !due.IsZero() {

@@ -3,6 +3,9 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,13 +28,41 @@ type ClusterBegun struct {
 	Store       string `json:"store"`
 	Node        string `json:"node"` // the only one that may run first
 	Transaction uint64 `json:"transaction"`
+	Shard       int    `json:"shard,omitempty"`
+	Shards      int    `json:"shards,omitempty"`   // that have begun; 0 for a store of all keys
 	LogKept     bool   `json:"log_kept,omitempty"` // the log was whole, and only the bucket was made again
 }
 
 // InitCluster makes the store in the data folder that of a new cluster. No process may hold it.
 func InitCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
+	n, err := s.shardsIn()
+	if err != nil {
+		return b, err
+	}
+	for i := range n {
+		one, err := initStore(ctx, s.ofShard(edda.Shard{Index: i, Of: n}), log)
+		if err != nil {
+			return b, fmt.Errorf("shard %d: %w", i, err)
+		}
+		if i == 0 {
+			b = one
+		}
+		b.Shards = n
+	}
+	if n > 0 {
+		return b, nil
+	}
+	return initStore(ctx, s, log)
+}
+
+// initStore makes a store, of all keys or of one shard, that of a new cluster.
+func initStore(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
 	err = withStay(ctx, s, log, func(t *stay) error {
 		b = ClusterBegun{Cluster: s.Cluster.Name, Node: t.node}
+		if begun, err := t.hasBegun(ctx); err != nil || begun {
+			b.Store = t.agreed.Store
+			return err
+		}
 		if err := t.mayInit(ctx); err != nil {
 			return err
 		}
@@ -46,6 +77,22 @@ func InitCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBeg
 		return nil
 	})
 	return b, err
+}
+
+// hasBegun reports whether the shard has begun with the store in the folder, by a command that was cut off before it came
+// to the other shards.
+func (t *stay) hasBegun(ctx context.Context) (begun bool, err error) {
+	if t.settings.share.Whole() || !store.Exists(t.dir()) {
+		return false, nil
+	}
+	if t.agreed, begun, err = t.nodes.Load().Agreed(ctx); err != nil || !begun {
+		return false, err
+	}
+	r, err := t.openCopy()
+	if err != nil {
+		return false, err
+	}
+	return t.agreed.Founder == t.node && t.agreed.Left == "" && t.agreed.Store == r.ID(), r.Close()
 }
 
 // mayInit returns an error if the cluster exists already, or the folder has the store of another cluster.
@@ -81,6 +128,31 @@ type LeaveOptions struct {
 // LeaveCluster makes the copy in the data folder a store of its own. All nodes must have stopped, and the copy must have
 // all that the log has.
 func LeaveCluster(ctx context.Context, s Settings, log *zap.Logger, o LeaveOptions) (cluster string, err error) {
+	n, err := s.shardsIn()
+	if err != nil {
+		return "", err
+	}
+	for i := range n {
+		shard := s.ofShard(edda.Shard{Index: i, Of: n})
+		m, err := membershipOf(shard.storeDir())
+		if err != nil {
+			return "", err
+		}
+		if m == nil { // a command that was cut off has done it
+			continue
+		}
+		if cluster, err = leaveStore(ctx, shard, log, o); err != nil {
+			return "", fmt.Errorf("shard %d: %w", i, err)
+		}
+	}
+	if cluster != "" {
+		return cluster, nil
+	}
+	return leaveStore(ctx, s, log, o)
+}
+
+// leaveStore takes one store out of its cluster.
+func leaveStore(ctx context.Context, s Settings, log *zap.Logger, o LeaveOptions) (cluster string, err error) {
 	m, err := membershipOf(s.storeDir())
 	if err != nil {
 		return "", err
@@ -92,8 +164,14 @@ func LeaveCluster(ctx context.Context, s Settings, log *zap.Logger, o LeaveOptio
 		return "", edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s, and not of %s", s.storeDir(), m.Cluster, s.Cluster.Name)
 	}
 	s.Cluster.Name = m.Cluster
+	if s.share, err = shareIn(s.storeDir()); err != nil {
+		return "", err
+	}
+	if o.ToDev && !s.share.Whole() {
+		return "", edda.Classify(edda.Permanent, "the store in folder %s has %s, and edda dev needs all keys", s.storeDir(), s.share)
+	}
 	if !o.Unchecked {
-		if err := withStay(ctx, s, log, func(t *stay) error { return t.leave(ctx) }); err != nil {
+		if err := withStay(ctx, s, log, func(t *stay) error { return t.leave(ctx, o.ToDev) }); err != nil {
 			return "", err
 		}
 	}
@@ -110,7 +188,7 @@ func LeaveCluster(ctx context.Context, s Settings, log *zap.Logger, o LeaveOptio
 }
 
 // leave checks that the copy is the newest, and notes that the cluster has ended.
-func (t *stay) leave(ctx context.Context) error {
+func (t *stay) leave(ctx context.Context, toDev bool) error {
 	if err := t.alone(ctx); err != nil {
 		return err
 	}
@@ -141,6 +219,9 @@ func (t *stay) leave(ctx context.Context) error {
 	case at < last.Message.LSN:
 		return edda.Classify(edda.Permanent, "the copy in folder %s ends at transaction %d, and the log at %d: take the node that owned the store last, "+
 			"or start this one until it follows, and stop the others first", t.dir(), at, last.Message.LSN)
+	case toDev && t.settings.hasDevStreams():
+		return edda.Classify(edda.Permanent, "folder %s has streams already, of an edda dev or of a command that was cut off: move it away, and call this again",
+			t.settings.devStreams())
 	case !known:
 		return nil
 	}
@@ -151,8 +232,19 @@ func (t *stay) leave(ctx context.Context) error {
 // RelogCluster begins the log of a cluster again with the copy in the data folder, after JetStream has lost the log.
 // All nodes must have stopped.
 func RelogCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
+	n, err := s.shardsIn()
+	switch {
+	case err != nil:
+		return b, err
+	case n > 0:
+		return b, edda.Classify(edda.Permanent, "folder %s has the stores of %d shards, and each log begins again by itself: name the folder of the one that lost its log, "+
+			"as in --data %s", s.Data, n, filepath.Join(s.Data, shardFolder+"0"))
+	}
+	if s.share, err = shareIn(s.storeDir()); err != nil {
+		return b, err
+	}
 	err = withStay(ctx, s, log, func(t *stay) error {
-		b = ClusterBegun{Cluster: s.Cluster.Name, Node: t.node}
+		b = ClusterBegun{Cluster: s.Cluster.Name, Node: t.node, Shard: s.share.Index}
 		m, err := membershipOf(t.dir())
 		if err != nil {
 			return err
@@ -181,12 +273,14 @@ func RelogCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBe
 				s.Cluster.Name, last.Message.LSN, t.dir(), r.LSN())
 		case whole: // the bucket alone is lost
 			b.Store, b.Transaction, b.LogKept = r.ID(), last.Message.LSN, true
-			return t.nodes.Load().FoundAgain(ctx, clusternodes.Agreed{Store: r.ID(), Founder: t.node, Level: cluster.Level, Created: m.Created})
+			return t.nodes.Load().FoundAgain(ctx, clusternodes.Agreed{
+				Store: r.ID(), Founder: t.node, Level: cluster.Level, Created: m.Created, Shards: s.share.Of,
+			})
 		}
-		if err := clusterlog.Remove(ctx, t.js, s.shard()); err != nil {
+		if err := clusterlog.Remove(ctx, t.js, s.logName()); err != nil {
 			return err
 		}
-		a := clusternodes.Agreed{Store: r.ID(), Founder: t.node, Level: cluster.Level, Created: t.since}
+		a := clusternodes.Agreed{Store: r.ID(), Founder: t.node, Level: cluster.Level, Created: t.since, Shards: s.share.Of}
 		if err := t.nodes.Load().FoundAgain(ctx, a); err != nil {
 			return err
 		}
@@ -194,6 +288,18 @@ func RelogCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBe
 		return membership{s.Cluster.Name, a.Created, false}.write(t.dir())
 	})
 	return b, err
+}
+
+// shareIn is the shard that the store in a folder has. No process may hold it.
+func shareIn(dir string) (edda.Share, error) {
+	if !store.Exists(dir) {
+		return edda.Share{}, nil
+	}
+	r, err := store.OpenReplica(dir, store.Options{})
+	if err != nil {
+		return edda.Share{}, err
+	}
+	return r.Share(), r.Close()
 }
 
 // logHolds reports whether the log has a copy's last transaction, or the one before: an owner is one ahead at most. It
@@ -221,13 +327,21 @@ func EndCluster(ctx context.Context, s Settings, log *zap.Logger) error {
 		if err := t.alone(ctx); err != nil {
 			return err
 		}
-		return errors.Join(clusterlog.Remove(ctx, t.js, s.shard()), clusternodes.Remove(ctx, t.js, s.Cluster.Name))
+		agreed, _, err := t.nodes.Load().Agreed(ctx)
+		if err != nil {
+			return err
+		}
+		for i := max(agreed.Shards, 1) - 1; err == nil && i >= 0; i-- { // the first one last: it says how many there are
+			s.share.Index = i
+			err = errors.Join(clusterlog.Remove(ctx, t.js, s.logName()), clusternodes.Remove(ctx, t.js, s.Cluster.Name, i))
+		}
+		return err
 	})
 }
 
 // withStay joins the cluster for a command.
 func withStay(ctx context.Context, s Settings, log *zap.Logger, do func(*stay) error) error {
-	t, err := newStay(s, log, newClusterMetrics())
+	t, err := newStay(s, log, newClusterMetrics(s.share.Index))
 	if err != nil {
 		return err
 	}
@@ -241,6 +355,10 @@ func withStay(ctx context.Context, s Settings, log *zap.Logger, do func(*stay) e
 	return do(t)
 }
 
+// aloneWithin is how long a command waits for the death of a node that has just stopped without a word. A busy machine
+// takes longer than [cluster.DeadAfter].
+const aloneWithin = 3 * cluster.DeadAfter
+
 // alone returns an error if another node beats.
 func (t *stay) alone(ctx context.Context) error {
 	t.startBeats(ctx)
@@ -248,10 +366,17 @@ func (t *stay) alone(ctx context.Context) error {
 	if err := backoff.Wait(ctx, cluster.DeadAfter+2*cluster.BeatEvery); err != nil {
 		return err
 	}
-	for _, o := range t.others() {
-		if !o.Dead {
-			return edda.Classify(edda.Permanent, "node %s runs: stop all nodes first", o.ID)
+	for begun := time.Now(); ; {
+		others := t.others()
+		i := slices.IndexFunc(others, func(m cluster.Member) bool { return !m.Dead })
+		switch {
+		case i < 0:
+			return nil
+		case time.Since(begun) > aloneWithin:
+			return edda.Classify(edda.Permanent, "node %s runs: stop all nodes first", others[i].ID)
+		}
+		if err := backoff.Wait(ctx, cluster.BeatEvery); err != nil {
+			return err
 		}
 	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"edda"
 	"edda/cluster"
 )
 
@@ -21,6 +22,10 @@ type clusterConfig struct {
 	Cert      string `koanf:"cert" path:"yes" doc:"file with the certificate of this node, for calls to other nodes"`
 	Key       string `koanf:"key" path:"yes" doc:"file with its key"`
 	CA        string `koanf:"ca" path:"yes" doc:"file with the authorities of the other nodes' certificates"`
+	// Shards is fixed when the cluster is founded.
+	Shards int `koanf:"shards" flag:"shards" doc:"stores of the cluster, each with a part of the keys; unset: as it was founded"`
+	// Copies must be the same on all nodes.
+	Copies int `koanf:"copies" doc:"nodes that have a copy of a store, its owner among them"`
 	// LogMax bounds the replicated log.
 	LogMax int `koanf:"log_max_bytes" doc:"of the replicated log; a copy that is further behind is copied anew"`
 }
@@ -29,6 +34,9 @@ type clusterConfig struct {
 const leastReplicas = 3
 
 const defaultLogMax = 4 << 30
+
+// defaultCopies outlive the loss of two machines one after the other. A cluster of two or three nodes has a copy on each.
+const defaultCopies = 3
 
 // clustered reports whether the process is a node of a cluster.
 func (c Config) clustered() bool { return c.Cluster.Name != "" }
@@ -63,6 +71,10 @@ func (c Config) validateCluster() error {
 		return configf("streams.replicas %d: a cluster needs streams with %d replicas at least, which survive the loss of a NATS server", c.Streams.Replicas, leastReplicas)
 	case !cluster.IsName(c.Cluster.Name) || c.Cluster.Node != "" && !cluster.IsName(c.Cluster.Node):
 		return configf("cluster.name %q, cluster.node %q: want letters, digits, - and _", c.Cluster.Name, c.Cluster.Node)
+	case c.Cluster.Shards < 0 || c.Cluster.Shards > edda.MaxShards || c.Cluster.Shards&(c.Cluster.Shards-1) != 0:
+		return configf("cluster.shards %d: want a power of two up to %d", c.Cluster.Shards, edda.MaxShards)
+	case c.Cluster.Copies < 2:
+		return configf("cluster.copies %d: want 2 at least: with one the loss of a machine would lose the store", c.Cluster.Copies)
 	case c.Cluster.LogMax < 1:
 		return configf("cluster.log_max_bytes %d: want 1 at least", c.Cluster.LogMax)
 	}

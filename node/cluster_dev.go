@@ -26,10 +26,15 @@ import (
 // devStreams is the folder of the streams of edda dev.
 func (c Config) devStreams() string { return filepath.Join(c.Data, "nats") }
 
+func (c Config) hasDevStreams() bool {
+	info, err := os.Stat(c.devStreams())
+	return err == nil && info.IsDir()
+}
+
 // InitClusterFromDev is [InitCluster] with the folder of an edda dev that has stopped. It copies its streams to the
 // NATS of the cluster.
 func InitClusterFromDev(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
-	if info, err := os.Stat(s.devStreams()); err != nil || !info.IsDir() {
+	if !s.hasDevStreams() {
 		return b, edda.Classify(edda.Permanent, "folder %s has no streams of edda dev: name the folder that edda dev --data had (.edda by default)", s.Data)
 	}
 	if err := withStay(ctx, s, log, func(t *stay) error { return t.mayInit(ctx) }); err != nil {

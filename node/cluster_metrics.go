@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -20,11 +21,8 @@ type clusterMetrics struct {
 	gauges    []prometheus.Collector
 }
 
-// firstShard is the value of the label shard: a cluster has one store.
-const firstShard = "0"
-
-func newClusterMetrics() *clusterMetrics {
-	of := prometheus.Labels{"shard": firstShard}
+func newClusterMetrics(shard int) *clusterMetrics {
+	of := prometheus.Labels{"shard": strconv.Itoa(shard)}
 	m := &clusterMetrics{
 		takeovers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_takeovers_total", ConstLabels: of,
@@ -67,6 +65,15 @@ func newClusterMetrics() *clusterMetrics {
 			return g.of(t.beat(), t.others())
 		}))
 	}
+	m.gauges = append(m.gauges, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edda_cluster_copies_wanted", ConstLabels: of, Help: "Copies that the store should have beside its owner's: cluster.copies, if the cluster has so many nodes.",
+	}, func() float64 {
+		t := m.stay.Load()
+		if t == nil {
+			return 0
+		}
+		return float64(min(t.settings.Cluster.Copies, 1+len(t.others())) - 1)
+	}))
 	return m
 }
 

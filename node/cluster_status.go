@@ -34,7 +34,7 @@ func (t *stay) processStatus(context.Context) server.ProcessStatus {
 	switch {
 	case b.Problem != "":
 		s.NotReady = b.Problem
-	case !b.Following:
+	case !b.Following && !b.Spare:
 		s.NotReady = "this node has no copy of the store yet"
 	}
 	s.Components["copy"] = server.ComponentStatus{State: "up"}
@@ -100,6 +100,8 @@ func (t *stay) Status(context.Context) server.ClusterStatus {
 			n.Role, n.Lag = server.NodeOwner, 0
 		case m.Beat.Following, m.Beat.Owner:
 			n.Role = server.NodeStandby
+		case m.Beat.Spare:
+			n.Role, n.Lag = server.NodeSpare, 0
 		}
 		s.Nodes = append(s.Nodes, n)
 	}

@@ -32,24 +32,34 @@ type clusterNode struct {
 	sup      *systemd
 	metrics  *clusterMetrics
 	first    bool // the stay to come is the first one
+	gaveUp   bool // the last stay has given its copy up
 }
 
 // runNode runs a node of a cluster until ctx ends. Between two ownerships the node is a standby.
 func runNode(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
-	if err := beginnable(s, h); err != nil {
+	return newClusterNode(s, h, sup).run(ctx)
+}
+
+func newClusterNode(s Settings, h Hooks, sup *systemd) *clusterNode {
+	return &clusterNode{first: true, settings: s, hooks: h, sup: sup, metrics: newClusterMetrics(s.share.Index)}
+}
+
+func (n *clusterNode) run(ctx context.Context) error {
+	if err := beginnable(n.settings, n.hooks); err != nil {
 		return err
 	}
 	hungUp, release := hangups() // between two parts that handle it a SIGHUP must not end the process
 	defer release()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	n := &clusterNode{first: true, settings: s, hooks: h, sup: sup, metrics: newClusterMetrics()}
 	for {
 		err := n.runStay(ctx, hungUp, stop)
 		if ctx.Err() != nil || !errors.Is(err, errStays) {
 			return clear(err)
 		}
-		h.Log.Warn("this node goes on as a standby", zap.Error(err))
+		if n.gaveUp = errors.Is(err, errSpare); !n.gaveUp {
+			n.hooks.Log.Warn("this node goes on as a standby", zap.Error(err))
+		}
 		if err := backoff.Wait(ctx, joinAgain); err != nil {
 			return nil
 		}
@@ -78,7 +88,7 @@ func (n *clusterNode) runStay(ctx context.Context, hungUp <-chan os.Signal, stop
 		return err
 	}
 	defer t.close()
-	t.first, n.first = n.first, false
+	t.first, n.first, t.gaveUp = n.first, false, n.gaveUp
 	n.metrics.stay.Store(t)
 	defer n.metrics.stay.Store(nil)
 	err = n.stand(ctx, t, hungUp, stop)
@@ -100,7 +110,9 @@ func (n *clusterNode) stand(ctx context.Context, t *stay, hungUp <-chan os.Signa
 		return err
 	}
 	t.listens(s.Addr())
-	t.log.Info("listening", zap.String("addr", s.Addr()), zap.String("probe_addr", s.ProbeAddr()))
+	if n.settings.front == nil {
+		t.log.Info("listening", zap.String("addr", s.Addr()), zap.String("probe_addr", s.ProbeAddr()))
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	standing, end := context.WithCancel(ctx)
 	defer end()
@@ -149,6 +161,7 @@ func (n *clusterNode) standbyServer(t *stay, g guards, stop func()) (*server.Ser
 		Addr: n.settings.Addr, ProbeAddr: n.settings.ProbeAddr, Build: n.settings.Build, Log: t.log, Metrics: metrics, Register: metrics,
 		Tokens: g.tokens, Certificates: g.certificates, TLSEnds: n.settings.TLS.Elsewhere,
 		Status: t.processStatus, Drain: t.drainBy(stop), Cluster: t, Node: t.node, Client: client,
+		Front: n.settings.front, Shard: n.settings.share.Index,
 	})
 	if err != nil {
 		return nil, &ConfigError{n.settings.callersVariable(err)}
@@ -197,10 +210,16 @@ func (t *stay) follow(ctx context.Context, sup *systemd) error {
 		return t.unjoined(err)
 	}
 	t.startBeats(ctx)
+	if err := t.found(ctx); err != nil {
+		return err
+	}
 	for told := ""; ; {
+		if err := t.rest(ctx, sup); err != nil {
+			return err
+		}
 		err := t.standBy(ctx, sup, told == "")
 		switch {
-		case errors.Is(err, standby.ErrDiverged) || errors.Is(err, cluster.ErrTrimmed):
+		case errors.Is(err, standby.ErrDiverged) || errors.Is(err, cluster.ErrTrimmed) || errors.Is(err, errSpare):
 			return fmt.Errorf("%w: %w", errStays, err)
 		case err == nil || ctx.Err() != nil || errors.Is(err, edda.Permanent):
 			return err
@@ -228,31 +247,42 @@ func (t *stay) standBy(ctx context.Context, sup *systemd, tell bool) error {
 	}
 	t.lookAtManifests(r)
 	sup.running()
-	watching, stop := context.WithCancel(ctx)
+	standing, stop := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { t.watchManifests(watching, r) })
-	t.owned, err = standby.Stand(ctx, r, at, standby.Options{
+	watch.Go(func() { t.watchManifests(standing, r) })
+	watch.Go(func() { t.giveUp(standing, stop) })
+	t.owned, err = standby.Stand(standing, r, at, standby.Options{
 		Log: t.shipped, Nodes: t.nodes.Load(), Node: t.node, Run: t.run, Founder: t.agreed.Founder, Level: t.agreed.Level,
 		Able: t.able, Tell: t.tell, Logger: t.log,
 	})
-	stop()
-	watch.Wait()
-	if err == nil {
-		t.lookAtManifests(r) // a revision may have come right before the end of the former owner
+	if err != nil && errors.Is(context.Cause(standing), errSpare) {
+		err = errSpare
 	}
+	stop(nil)
+	watch.Wait()
 	t.say(func(b *cluster.Beat) { b.Following = false })
-	return errors.Join(err, r.Close())
+	if err != nil {
+		return errors.Join(err, r.Close())
+	}
+	t.lookAtManifests(r) // a revision may have come right before the end of the former owner
+	t.copy = r
+	return nil
 }
 
 // own runs the process that owns the store, and hands the log over when it has stopped.
-func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) error {
+func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) (err error) {
+	defer func() {
+		if t.copy != nil { // no process has come so far
+			err = errors.Join(err, t.copy.Close())
+		}
+	}()
 	shipping, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	t.endShipping = func() { stop(errShippingEnded) }
 	t.metrics.takeovers.WithLabelValues(t.why()).Inc()
 	t.shipper.Store(standby.NewShipper(shipping, t.shipped, t.owned, t.run, t.agreed.Level))
 	t.log.Info("this node owns the store", zap.Uint64("epoch", t.owned.Epoch), zap.Uint64("record", t.owned.LSN))
 	h.Log = t.log
-	err := membership{t.settings.Cluster.Name, t.agreed.Created, true}.write(t.dir())
+	err = membership{t.settings.Cluster.Name, t.agreed.Created, true}.write(t.dir())
 	if err == nil && !t.able() {
 		err = configf("this node owns the store now, but cannot run its manifests: %s", t.unfit())
 	}
@@ -279,9 +309,12 @@ func (t *stay) goesOn(err error) bool {
 // errShippingEnded ends appends that the log does not answer.
 var errShippingEnded = edda.Classify(edda.Temporary, "this process stops, and the log does not answer")
 
-// handOver tells the other nodes that the store is closed, and who should take over. A failure costs them some
-// seconds.
+// handOver tells the other nodes that this one writes nothing any more, and who should take over. A failure costs them
+// some seconds.
 func (t *stay) handOver() {
+	if t.over() {
+		return
+	}
 	t.mu.Lock()
 	heir := t.heir
 	t.mu.Unlock()
@@ -294,6 +327,15 @@ func (t *stay) handOver() {
 		return
 	}
 	t.log.Info("handed the store over", zap.String("to", heir))
+}
+
+// over reports whether the ownership of the log has ended.
+func (t *stay) over() bool {
+	if t == nil {
+		return false
+	}
+	s := t.shipper.Load()
+	return s != nil && s.Err() != nil
 }
 
 // bestCopy is the standby with the most records; empty without any.

@@ -168,7 +168,7 @@ func Defaults() Config {
 		Addr: DefaultAddr, Data: "edda-data", Role: roleCombined, Tenancy: tenancyConfig{Enabled: true},
 		Outbox: outboxConfig{Max: engine.DefaultMaxOutbox}, Parked: parkedConfig{Max: engine.DefaultMaxParked}, Dead: deadConfig{MaxBytes: store.DefaultMaxDeadBytes},
 		NATS:    natsConfig{SyncInterval: defaultSyncInterval},
-		Streams: streamsConfig{MaxPayload: wire.DefaultMaxPayload}, Cluster: clusterConfig{LogMax: defaultLogMax}, Gateway: gatewayConfig{Timeout: outbox.DefaultGatewayTimeout},
+		Streams: streamsConfig{MaxPayload: wire.DefaultMaxPayload}, Cluster: clusterConfig{LogMax: defaultLogMax, Copies: defaultCopies}, Gateway: gatewayConfig{Timeout: outbox.DefaultGatewayTimeout},
 		Log: logConfig{Level: "info"}, Retention: retentionDefaults(),
 		Effects: effectsConfig{Handoff: true, Retention: effects.DefaultRetention, Lease: kv.DefaultLedgerLease, AckWait: stream.DefaultAckWait, HeldBytes: effects.DefaultHeldBytes},
 		Hero:    heroDefaults(),

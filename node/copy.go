@@ -85,6 +85,9 @@ func (t *stay) fetch(ctx context.Context, from, to string) (n int64, err error) 
 	if err != nil {
 		return 0, edda.Classify(edda.Permanent, "%w", err)
 	}
+	if !t.settings.share.Whole() {
+		req.Header.Set(server.ShardHeader, strconv.Itoa(t.settings.share.Index))
+	}
 	req.Header.Set("X-Edda-By", "node "+t.node)
 	req.Header.Set("X-Edda-Why", "a copy for its place in the cluster")
 	if err := t.settings.authorize(req); err != nil {

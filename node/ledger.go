@@ -170,7 +170,7 @@ func (p *process) acquireWorker(ctx context.Context, l *pipeline) error {
 		return fmt.Errorf("name of this host: %w", err)
 	}
 	l.workerLease, err = kv.AcquireLease(ctx, l.js, kv.LeaseOptions{
-		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Epoch: p.stay.epoch(), File: p.lockedFile(), Tenants: p.settings.Tenants,
+		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Epoch: p.stay.epoch(), File: p.lockedFile(), Tenants: p.settings.Tenants, Share: p.settings.share,
 		Worker:   &kv.WorkerLease{Effects: effectNames(p.effects), Shared: p.settings.ledger() == ledgerShared},
 		Replicas: p.settings.replicas(), MinReplicas: p.settings.minReplicas(), Memory: p.settings.Dev, Log: p.log.Named("lease"),
 	})

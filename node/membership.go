@@ -30,8 +30,21 @@ func membershipOf(dir string) (*membership, error) {
 	return &m, nil
 }
 
-// write notes the membership of the store in a folder. Only a marked copy is ever replaced by another one.
+// sameKeys refuses a store that has other keys than the one which this node keeps in the folder.
+func (s Settings) sameKeys(has edda.Share) error {
+	if has.Shard == s.share.Shard || has.Whole() && s.share.Whole() {
+		return nil
+	}
+	return edda.Classify(edda.Permanent, "the store in folder %s has %s, and this node keeps %s there: name another --data; "+
+		"the data folder of a node with several shards has the folders %s0 and so on", s.storeDir(), has, s.share, shardFolder)
+}
+
+// write notes the membership of the store in a folder, where it is not noted yet. Only a marked copy is ever replaced by
+// another one.
 func (m membership) write(dir string) error {
+	if was, err := membershipOf(dir); err == nil && was != nil && was.Cluster == m.Cluster && was.Created.Equal(m.Created) && was.Begun == m.Begun {
+		return nil
+	}
 	text, err := json.Marshal(m)
 	if err != nil {
 		return err

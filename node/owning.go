@@ -8,6 +8,7 @@ import (
 
 	"edda"
 	"edda/cluster"
+	"edda/store"
 	"edda/stream/kv"
 )
 
@@ -28,6 +29,20 @@ func (t *stay) epoch() uint64 {
 		return 0
 	}
 	return t.owned.Epoch
+}
+
+// openStore opens the store of a process: the copy that the node has kept as a standby, as it is.
+func (t *stay) openStore(dir string, o store.Options) (*store.DB, error) {
+	if t == nil || t.copy == nil {
+		return store.Open(dir, o)
+	}
+	r := t.copy
+	t.copy = nil
+	db, err := r.Promote(o)
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return db, nil
 }
 
 // listens tells the other nodes where this one answers.

@@ -252,7 +252,7 @@ func (p *process) buildSagas(ctx context.Context, l *pipeline) error {
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
 		Destinations: destinations(routes), MaxOutbox: p.settings.Outbox.Max, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
-		Observe: p.observe(), CatchUp: p.catchingUp(l), UnheardLevel: p.unheardLevel(),
+		Observe: p.observe(), CatchUp: p.catchingUp(l), UnheardLevel: p.unheardLevel(), Shard: p.settings.share.Shard,
 	})
 	l.replayer = p.replays(l)
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
@@ -294,7 +294,7 @@ func (p *process) acquire(ctx context.Context, l *pipeline) error {
 		return fmt.Errorf("name of this host: %w", err)
 	}
 	l.lease, err = kv.AcquireLease(ctx, l.js, kv.LeaseOptions{
-		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Epoch: p.stay.epoch(), File: p.lockedFile(), Tenants: p.settings.Tenants,
+		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Epoch: p.stay.epoch(), File: p.lockedFile(), Tenants: p.settings.Tenants, Share: p.settings.share,
 		MadeOf: p.db.MadeOf, AdoptEmpty: p.settings.AdoptEmpty,
 		Replicas: p.settings.replicas(), MinReplicas: p.settings.minReplicas(), Memory: p.settings.Dev, Log: p.log.Named("lease"),
 	})
@@ -349,7 +349,7 @@ func (p *process) openSource(ctx context.Context, l *pipeline) error {
 		return edda.Classify(edda.Permanent, "read the positions: %w", err)
 	}
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
-		Codec: l.codec, Name: p.db.ID(), Epoch: p.stay.epoch(), Tenants: p.settings.Tenants, From: p.from(), Begin: p.settings.begin(),
+		Codec: l.codec, Name: p.db.ID(), Epoch: p.stay.epoch(), Tenants: p.settings.Tenants, From: p.from(), Begin: p.settings.begin(), Agree: p.beginsWith(l.js),
 		AcceptLoss: p.settings.AcceptStreamLoss, Committed: p.db.Checkpoints, Restored: p.restored, Log: p.log.Named("source"),
 		Strays: p.strays, Fence: l.fences.pass,
 	})

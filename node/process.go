@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
+	"edda"
 	"edda/effects"
 	"edda/effects/mockeffect"
 	"edda/hero/redisdb"
@@ -47,6 +48,9 @@ type Settings struct {
 	// Reread reads the configuration again for a reload; nil without a configuration.
 	Reread func() (Config, error)
 	Build  server.Build // of this program
+	// part is the shard that the store has, and front the server of its node; zero for a store with all keys.
+	share edda.Share
+	front *server.Front
 }
 
 // tenant is the default tenant of a call.
@@ -100,6 +104,8 @@ type process struct {
 	announce func()
 	// stopping may be nil. It is called when a stop begins; cause is nil if it was asked for.
 	stopping func(cause error)
+
+	handsOver bool // the stop ends the ownership of a cluster's store; set when it begins
 
 	draining atomic.Bool // a caller asked for the stop; it is audited once
 
@@ -165,6 +171,7 @@ func (p *process) listen() error {
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: p.settings.Build, Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled, MaxPayload: p.settings.Streams.MaxPayload,
 		Fence: p.mayRead, Process: p, DeadLetters: p, Inbox: p, Maintenance: p, Replays: p.replaysServed(), Mocks: p.mocksServed(), Cluster: p.stay.served(),
+		Front: p.settings.front, Shard: p.settings.share.Index,
 	})
 	if err != nil {
 		return &ConfigError{p.settings.callersVariable(err)}

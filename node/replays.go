@@ -15,7 +15,7 @@ import (
 // streams through a reader of its own.
 func (p *process) replays(l *pipeline) *replay.Replayer {
 	return replay.New(p.db, l.engine, stream.NewPast(l.js, l.codec), usedPrograms{p}, replay.Options{
-		Log: p.log.Named("replay"), Registry: p.metrics, Room: func() bool {
+		Log: p.log.Named("replay"), Registry: p.metrics, Shard: p.settings.share.Shard, Room: func() bool {
 			rows, _ := p.db.OutboxSize() // rows of all destinations, because a replay can wait
 			return rows < p.settings.Outbox.Max
 		},

@@ -44,7 +44,7 @@ func Run(ctx context.Context, s Settings, h Hooks) error {
 	defer wg.Wait()
 	defer stop()
 	if s.clustered() {
-		return runNode(ctx, s, h, sup)
+		return runCluster(ctx, s, h, sup)
 	}
 	return runProcess(ctx, s, h, sup, nil)
 }
@@ -59,9 +59,10 @@ func runProcess(ctx context.Context, s Settings, h Hooks, sup *systemd, t *stay)
 	}
 }
 
-// startsAgain reports whether another process starts on this node. If the store is to move, the next owner starts anew.
+// startsAgain reports whether another process starts on this node. If the store is to move, or has moved, the next owner
+// starts anew.
 func startsAgain(ctx context.Context, err error, t *stay) bool {
-	return startsAnew(ctx, err) && !t.stays(nil)
+	return startsAnew(ctx, err) && !t.stays(nil) && !t.over()
 }
 
 // startsAnew reports whether a process that ends with err is followed by another one.
@@ -90,7 +91,9 @@ func runOnce(ctx context.Context, s Settings, h Hooks, sup *systemd, t *stay) er
 		return clear(err)
 	}
 	t.listens(p.server.Addr())
-	log.Info("listening", zap.String("addr", p.server.Addr()), zap.String("probe_addr", p.server.ProbeAddr()))
+	if s.front == nil {
+		log.Info("listening", zap.String("addr", p.server.Addr()), zap.String("probe_addr", p.server.ProbeAddr()))
+	}
 	p.announce = func() {
 		log.Info("started", zap.String("role", s.Role), zap.String("addr", p.server.Addr()), zap.String("store", p.db.ID()))
 		p.logHero()
@@ -104,6 +107,7 @@ func runOnce(ctx context.Context, s Settings, h Hooks, sup *systemd, t *stay) er
 	}
 	t.stopsBy(p.group.Stop)
 	p.stopping = func(cause error) {
+		p.handsOver = t != nil && !outlived(cause) && !startsAgain(ctx, cause, t)
 		if startsAnew(ctx, cause) {
 			sup.restarting()
 			return

@@ -24,8 +24,9 @@ import (
 )
 
 const (
-	// sealWithin bounds the hand-over at a stop. Without it the others find out by the silence of this node.
-	sealWithin = 3 * time.Second
+	// sealWithin bounds the hand-over at a stop. It is less than the store may take to close. Without a hand-over the others
+	// find out by the silence of this node.
+	sealWithin = 2 * time.Second
 	// shipWithin bounds how long a stop waits for the log to take the last transactions.
 	shipWithin = 10 * time.Second
 	// pingEvery finds a frozen NATS server in 1.2 s. The beats must reach another server before the nodes there
@@ -34,9 +35,6 @@ const (
 	// maxSkew is the most by which the clock of a node may differ from that of NATS.
 	maxSkew = 5 * time.Second
 )
-
-// shard names the log of a cluster's store.
-func (c Config) shard() string { return c.Cluster.Name + "_0" }
 
 // stay is the time of a node in its cluster from a join to the end of an ownership. It joins, has a copy of the
 // store, follows the log, and owns the store when it is its turn. Everything in it is made anew for the next stay.
@@ -47,6 +45,7 @@ type stay struct {
 	// lostSince is when something of the cluster began to look lost; zero while nothing does.
 	lostSince time.Time
 	first     bool // of this process: another process may have the name of this node
+	gaveUp    bool // the stay before has ended because other nodes have the copies
 	node      string
 	run       string
 	since     time.Time
@@ -59,16 +58,18 @@ type stay struct {
 	// shipper is nil until this node owns the log, behind owned.
 	shipper     atomic.Pointer[standby.Shipper]
 	owned       cluster.Mark
-	endShipping func() // a transaction that is under way is then unsure
+	copy        *store.Replica // which the process is to open; nil before this node owns the log, and afterwards
+	endShipping func()         // a transaction that is under way is then unsure
 	endBeats    func(gone bool)
 
 	mu   sync.Mutex   // guards the fields below
 	said cluster.Beat // what the next beat says
 	// owner is what the log said last about the owner before this node.
 	owner    cluster.Ownership
-	revision revision // of the manifests
-	heir     string   // the node that takes over when the process has stopped
-	moves    bool     // the process stops because it hands over, and this node stays
+	revision revision             // of the manifests
+	met      map[string]time.Time // when each other node was last alive
+	heir     string               // the node that takes over when the process has stopped
+	moves    bool                 // the process stops because it hands over, and this node stays
 	// stopProcess asks the process to stop; nil while none runs.
 	stopProcess func()
 }
@@ -79,7 +80,7 @@ func newStay(s Settings, log *zap.Logger, m *clusterMetrics) (*stay, error) {
 		return nil, err
 	}
 	now := time.Now().UTC()
-	t := &stay{settings: s, metrics: m, endShipping: func() {}, endBeats: func(bool) {}, node: node, run: cluster.Run(node, ulid.Make().String()), since: now}
+	t := &stay{settings: s, metrics: m, endShipping: func() {}, endBeats: func(bool) {}, met: map[string]time.Time{}, node: node, run: cluster.Run(node, ulid.Make().String()), since: now}
 	t.log = log.With(zap.String("node", node))
 	t.said = cluster.Beat{Run: t.run, Version: s.Build.Version, Level: cluster.Level, Since: now}
 	return t, nil
@@ -132,13 +133,13 @@ func (t *stay) join(ctx context.Context) error {
 		if err := t.checkClock(ctx); err != nil {
 			return err
 		}
-		stored, err := clusterlog.Open(ctx, t.js, clusterlog.Options{Shard: t.settings.shard(), Unsure: t.metrics.unsure.Inc})
+		stored, err := clusterlog.Open(ctx, t.js, clusterlog.Options{Shard: t.settings.logName(), Unsure: t.metrics.unsure.Inc})
 		if err != nil {
 			return err
 		}
 		t.stored, t.shipped = stored, measured{stored, t.metrics}
 		nodes, err := clusternodes.Open(ctx, t.js, clusternodes.Options{
-			Cluster: t.settings.Cluster.Name, ID: t.node, Beat: t.beat, Confirm: t.confirm, Log: t.log.Named("nodes"),
+			Cluster: t.settings.Cluster.Name, Shard: t.settings.share.Index, ID: t.node, Beat: t.beat, Confirm: t.confirm, Log: t.log.Named("nodes"),
 		})
 		if err != nil {
 			return err
@@ -222,9 +223,6 @@ func (t *stay) dir() string { return t.settings.storeDir() }
 // not fit the log is looked at again before it is replaced, and while no owner can be copied: a deposed leader of the
 // log says that it ends earlier.
 func (t *stay) replica(ctx context.Context) (*store.Replica, cluster.Mark, error) {
-	if err := t.found(ctx); err != nil {
-		return nil, cluster.Mark{}, err
-	}
 	told := ""
 	for unfit := 0; ; {
 		r, at, err := t.openReplica(ctx)
@@ -279,11 +277,13 @@ func (t *stay) found(ctx context.Context) error {
 		case known && agreed.Left != "":
 			err = t.ended(agreed)
 		case err != nil || known:
-		case len(t.settings.Manifests) == 0:
-			err = edda.Classify(edda.Temporary, "there is no cluster %s yet, and this node cannot begin it without manifests: "+
-				"name files or folders as arguments, or with manifests: in the configuration", t.settings.Cluster.Name)
 		default:
-			agreed, err = t.begin(ctx)
+			if err = t.mayFound(ctx); err == nil {
+				agreed, err = t.begin(ctx)
+			}
+		}
+		if err == nil {
+			err = t.settings.fits(agreed)
 		}
 		if err != nil {
 			return err
@@ -297,6 +297,28 @@ func (t *stay) found(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// mayFound returns why this node does not found what it has joined. The node that has founded the first shard founds
+// the others, so that all begin with the same manifests.
+func (t *stay) mayFound(ctx context.Context) error {
+	if len(t.settings.Manifests) == 0 {
+		return edda.Classify(edda.Temporary, "there is no cluster %s yet, and this node cannot begin it without manifests: "+
+			"name files or folders as arguments, or with manifests: in the configuration", t.settings.Cluster.Name)
+	}
+	if t.settings.share.Index == 0 {
+		return nil
+	}
+	first, known, err := clusternodes.AgreedOn(ctx, t.js, t.settings.Cluster.Name)
+	switch {
+	case err != nil:
+		return err
+	case !known:
+		return edda.Classify(edda.Temporary, "cluster %s has no first shard yet", t.settings.Cluster.Name)
+	case first.Founder != t.node:
+		return edda.Classify(edda.Temporary, "node %s has founded cluster %s, and founds its shard %d when it runs", first.Founder, t.settings.Cluster.Name, t.settings.share.Index)
+	}
+	return nil
 }
 
 // begin offers the store in the folder, or a new one, to a cluster that has none. Another node may be faster.
@@ -339,17 +361,20 @@ func (t *stay) offer(ctx context.Context) (a clusternodes.Agreed, err error) {
 	if err != nil {
 		return a, err
 	}
-	o.Log = t.log.Named("store")
+	o.Log, o.Share = t.log.Named("store"), t.settings.share
 	db, err := store.Open(t.dir(), o)
 	if err != nil {
 		return a, fmt.Errorf("open the store: %w", err)
 	}
-	a = clusternodes.Agreed{Store: db.ID(), Founder: t.node, Level: cluster.Level, Created: t.since}
+	a = clusternodes.Agreed{Store: db.ID(), Founder: t.node, Level: cluster.Level, Created: t.since, Shards: t.settings.share.Of}
 	return a, errors.Join(t.mayBegin(ctx, db), db.Close())
 }
 
 // mayBegin refuses a store that a cluster cannot begin with.
 func (t *stay) mayBegin(ctx context.Context, db *store.DB) error {
+	if err := t.settings.sameKeys(db.Share()); err != nil {
+		return err
+	}
 	restored, err := db.Restored()
 	if err != nil {
 		return err
@@ -363,7 +388,7 @@ func (t *stay) mayBegin(ctx context.Context, db *store.DB) error {
 	case db.Tenant() != "":
 		return edda.Classify(edda.Permanent, "the store in folder %s has the tenant %s alone, and no copies are made of such a store: run it without --cluster", t.dir(), db.Tenant())
 	case len(held) == 0 && !t.settings.AdoptEmpty: // it would take tenants over without their instances
-		return kv.Unowned(ctx, t.js, db.ID(), t.settings.Tenants)
+		return kv.Unowned(ctx, t.js, db.ID(), t.settings.Tenants, t.settings.share)
 	}
 	return nil
 }
@@ -400,6 +425,9 @@ var errUnused = errors.New("the store was never used")
 
 // place finds the place of a copy in the log.
 func (t *stay) place(ctx context.Context, r *store.Replica) (at cluster.Mark, err error) {
+	if err := t.settings.sameKeys(r.Share()); err != nil {
+		return at, err
+	}
 	if r.ID() != t.agreed.Store {
 		if unused, err := r.Unused(); err != nil || unused {
 			return at, errors.Join(err, errUnused)

@@ -7,9 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"go.uber.org/zap"
 
 	"edda"
 	"edda/keyset"
@@ -66,11 +69,11 @@ func (p *process) open() error {
 	if err != nil {
 		return err
 	}
-	db, err := store.Open(p.settings.storeDir(), store.Options{Seal: sealing, KeepSent: p.keepSent(), MaxDeadBytes: p.settings.Dead.MaxBytes, Log: p.log.Named("store"), Observe: observeCommits(p.metrics), Ship: p.stay.ship()})
+	db, err := p.stay.openStore(p.settings.storeDir(), store.Options{Seal: sealing, KeepSent: p.keepSent(), MaxDeadBytes: p.settings.Dead.MaxBytes, Log: p.log.Named("store"), Observe: observeCommits(p.metrics), Ship: p.stay.ship()})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
-	if err := servesAlone(db, p.settings.Tenants); err != nil {
+	if err := errors.Join(servesAlone(db, p.settings.Tenants), p.takeShare(db.Share())); err != nil {
 		return errors.Join(err, db.Close())
 	}
 	p.db = db
@@ -78,6 +81,18 @@ func (p *process) open() error {
 	p.texts = versions.New(db, p.settings.Dev, p.log)
 	p.Quarantine = operator.NewQuarantine(db, operator.Options{Publisher: p.publisher, MaxBytes: p.settings.Dead.MaxBytes, Log: p.log, Metrics: p.metrics})
 	return p.findRestored()
+}
+
+// takeShare has a process that is alone handle the keys that its store has: each other shard has a store of its own. That is
+// how the shards of a restored cluster catch up.
+func (p *process) takeShare(share edda.Share) error {
+	if p.stay != nil {
+		return p.settings.sameKeys(share)
+	}
+	if p.settings.share = share; !share.Whole() {
+		p.log.Warn("this process handles the keys of its store alone, and other processes have the others", zap.Stringer("store", share))
+	}
+	return nil
 }
 
 // servesAlone refuses other tenants on a store restored from one tenant's backup, because
@@ -106,12 +121,22 @@ func (p *process) addrFile() string {
 	return filepath.Join(p.settings.Data, p.settings.storeFolder(), addrFile)
 }
 
+// closeStore closes the store, which nothing writes any more. The next owner begins meanwhile.
 func (p *process) closeStore() error {
+	var handing sync.WaitGroup
+	if p.handsOver {
+		handing.Go(p.stay.handOver)
+	}
+	defer handing.Wait()
 	err := os.Remove(p.addrFile())
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}
-	return errors.Join(err, p.db.Close())
+	end := p.db.Close
+	if p.stay.stays(nil) {
+		end = p.db.Leave // the node opens it again at once, and the next owner needs the disk
+	}
+	return errors.Join(err, end())
 }
 
 // sizeCollector exports the size of the store's file.

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,8 +23,9 @@ type systemd struct {
 	// alive has the loops of the running process; nil while there is none.
 	alive atomic.Pointer[liveness]
 
-	mu    sync.Mutex // guards ready
+	mu    sync.Mutex // guards the fields below
 	ready bool       // READY=1 was sent, and no stop has begun since
+	parts []*systemd // of a node with several shards
 }
 
 func newSystemd(log *zap.Logger) *systemd {
@@ -98,10 +101,7 @@ func (s *systemd) feed(ctx context.Context) {
 func (s *systemd) feedEvery(ctx context.Context, interval time.Duration) {
 	hungry := ""
 	for backoff.Wait(ctx, interval) == nil {
-		stuck := ""
-		if l := s.alive.Load(); l != nil {
-			stuck = l.stuck()
-		}
+		stuck := s.stuck()
 		if stuck == "" {
 			s.tell(daemon.SdNotifyWatchdog)
 		} else if hungry == "" {
@@ -109,4 +109,45 @@ func (s *systemd) feedEvery(ctx context.Context, interval time.Duration) {
 		}
 		hungry = stuck
 	}
+}
+
+// stuck says which loop does not answer; empty if all do.
+func (s *systemd) stuck() string {
+	if l := s.alive.Load(); l != nil {
+		return l.stuck()
+	}
+	s.mu.Lock()
+	parts := s.parts
+	s.mu.Unlock()
+	for i, part := range parts {
+		if stuck := part.stuck(); stuck != "" {
+			return fmt.Sprintf("shard %d: %s", i, stuck)
+		}
+	}
+	return ""
+}
+
+// newSystemdParts are what the shards of a node tell systemd: together they are ready when each is.
+func newSystemdParts(whole *systemd, n int) []*systemd {
+	var mu sync.Mutex
+	ready := map[int]bool{}
+	parts := make([]*systemd, n)
+	for i := range parts {
+		parts[i] = &systemd{log: whole.log, send: func(state string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			before := len(ready)
+			if strings.HasPrefix(state, daemon.SdNotifyReady) {
+				ready[i] = true
+			}
+			if len(ready) == n && before < n {
+				whole.running()
+			}
+			return nil
+		}}
+	}
+	whole.mu.Lock()
+	whole.parts = parts
+	whole.mu.Unlock()
+	return parts
 }

@@ -27,7 +27,7 @@ func (c *commandSource) Fetch(ctx context.Context, effect string, max int, wait 
 }
 
 func (p *process) commands(l *pipeline, tenants wire.Tenants) *stream.Commands {
-	return stream.NewCommands(l.js, stream.CommandsOptions{Codec: l.codec, Tenants: tenants, AckWait: p.settings.Effects.AckWait, Sole: p.settings.Dev, Strays: p.strays})
+	return stream.NewCommands(l.js, stream.CommandsOptions{Codec: l.codec, Tenants: tenants, AckWait: p.settings.Effects.AckWait, Sole: p.settings.Dev, Shard: p.settings.commandShard(), Strays: p.strays})
 }
 
 // scheduled is a set whose schedules start only for the tenants of this process. Another

@@ -149,7 +149,7 @@ func (a *attempt) collect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the positions: %w", err)
 	}
-	c := &collector{b: a.builder, db: a.db, expired: a.expired, forgotten: map[edda.Key]bool{}, found: a.builder.extras, route: a.builder.versions.set}
+	c := &collector{b: a.builder, db: a.db, shard: a.options.Shard, expired: a.expired, forgotten: map[edda.Key]bool{}, found: a.builder.extras, route: a.builder.versions.set}
 	if pin := a.builder.pin(); pin != (saga.Pin{}) {
 		d, err := a.builder.versions.decide(pin)
 		if err != nil {

@@ -33,6 +33,7 @@ type extras map[edda.Key][]edda.Event
 type collector struct {
 	b       *builder
 	db      *store.DB
+	shard   edda.Shard
 	view    *store.View
 	looked  int // events looked up in the current view
 	route   *saga.Set
@@ -70,7 +71,7 @@ func (c *collector) visit(ev edda.Event) error {
 		return nil
 	}
 	for _, t := range c.route.Route(ev) {
-		if t.Dead != nil || t.Key.Saga != c.b.plan.Saga || t.Key.Tenant != c.b.plan.Tenant || c.b.plan.Correlation != "" && t.Key.Correlation != c.b.plan.Correlation {
+		if t.Dead != nil || t.Key.Saga != c.b.plan.Saga || t.Key.Tenant != c.b.plan.Tenant || c.b.plan.Correlation != "" && t.Key.Correlation != c.b.plan.Correlation || !c.shard.Has(t.Key) {
 			continue
 		}
 		if err := c.addIfNew(t.Key, ev); err != nil {

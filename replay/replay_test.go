@@ -346,6 +346,27 @@ func TestEventsWithoutHistoryAreApplied(t *testing.T) {
 	w.check()
 }
 
+// TestAReplayLeavesTheKeysOfOtherShards: their events are in the streams, too, and begin no instance here.
+func TestAReplayLeavesTheKeysOfOtherShards(t *testing.T) {
+	w := newWorld(t, watchSaga)
+	const of = 2
+	want := 0
+	for i := range 10 {
+		w.give(w.event("Placed", fmt.Sprint("O", i), map[string]any{"total": 5}))
+		if k := w.key(fmt.Sprint("O", i)); (edda.Shard{Index: 0, Of: of}).Has(k) {
+			want++
+		}
+	}
+	w.swap(orderSaga, watchSaga)
+	w.stop()
+	w.shard = edda.Shard{Index: 0, Of: of}
+	w.start()
+	r := w.replay(Request{})
+	if p := r.Progress; want == 0 || want == 10 || p.Extra != want || p.Changed != want {
+		t.Errorf("%d of 10 keys are in the shard: %+v", want, p)
+	}
+}
+
 func TestReplayReleasesAKeyWhosePoisonIsFixed(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": nil}), w.event("Noted", "O1", map[string]any{"by": 1}))

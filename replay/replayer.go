@@ -61,6 +61,8 @@ type Options struct {
 	Registry prometheus.Registerer
 	// Now dates plans and marks; time.Now when nil. No saga sees it.
 	Now func() time.Time
+	// Shard has the keys of the store: events of others start no instance here.
+	Shard edda.Shard
 	// Room reports whether the outbox takes more work; nil means always. A replay that sends work
 	// waits for it.
 	Room func() bool

@@ -180,6 +180,7 @@ func (l *log) Each(_ context.Context, tenant string, upto []edda.Checkpoint, vis
 
 // world is a running store, engine and replayer.
 type world struct {
+	shard    edda.Shard // whose keys a replay builds; the engine has all
 	t        testing.TB
 	dir      string
 	log      *log
@@ -272,7 +273,7 @@ func (w *world) start() {
 	}
 	w.log.begin(positions)
 	w.engine = engine.New(w.log, w.db, w.deciders(), engine.Options{MaxParked: w.maxParked})
-	w.replayer = New(w.db, w.engine, w.log, w, Options{Reached: func(point string) { w.reached(point) }, Room: w.room})
+	w.replayer = New(w.db, w.engine, w.log, w, Options{Reached: func(point string) { w.reached(point) }, Room: w.room, Shard: w.shard})
 	stopEngine, stopReplayer := testkit.Run(w.t, w.engine.Run), testkit.Run(w.t, w.replayer.Run)
 	w.stopAll = func() { stopReplayer(); stopEngine(); stopStore() }
 }

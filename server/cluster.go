@@ -40,6 +40,7 @@ const (
 	NodeOwner   = "owner"
 	NodeStandby = "standby"
 	NodeJoining = "joining"
+	NodeSpare   = "spare"
 )
 
 // The states of a node in its cluster.
@@ -59,21 +60,36 @@ type ClusterStatus struct {
 	LSN     uint64 `json:"lsn" doc:"the last record of the log that the answering node knows"`
 	// Nodes are sorted by name.
 	Nodes []ClusterNode `json:"nodes"`
+	// Shards are sorted by number. A cluster with one store has none, and with several ones the fields of a store are
+	// absent or 0 above.
+	Shards []ClusterShard `json:"shards,omitempty"`
 	// Problem is about the whole cluster, or about what the answering node knows of it.
 	Problem string `json:"problem,omitempty"`
+}
+
+// ClusterShard is the state of one of several shards, as one node knows it.
+type ClusterShard struct {
+	Shard   int           `json:"shard" doc:"its number, from 0"`
+	StoreID string        `json:"store_id,omitempty"`
+	Owner   string        `json:"owner,omitempty"`
+	Epoch   uint64        `json:"epoch"`
+	LSN     uint64        `json:"lsn"`
+	Nodes   []ClusterNode `json:"nodes"`
+	Problem string        `json:"problem,omitempty"`
 }
 
 // ClusterNode is one node of a cluster.
 type ClusterNode struct {
 	Node     string    `json:"node"`
 	URL      string    `json:"url,omitempty" doc:"where other nodes reach its API"`
-	Role     string    `json:"role" enum:"owner,standby,joining" doc:"joining: it has no copy of the store that could take over"`
+	Role     string    `json:"role" enum:"owner,standby,joining,spare" doc:"joining: it has no copy of the store that could take over; spare: other nodes have the copies"`
 	State    string    `json:"state" enum:"alive,dead"`
 	Version  string    `json:"version,omitempty" doc:"of its program"`
 	Level    int       `json:"level" doc:"the highest level that its program knows"`
 	Epoch    uint64    `json:"epoch" doc:"of the last record that its copy has"`
 	LSN      uint64    `json:"lsn" doc:"the last record that its copy has"`
 	Lag      uint64    `json:"lag" doc:"records of the log that its copy does not have"`
+	Owns     []int     `json:"owns,omitempty" doc:"the shards that it owns, in a cluster with several ones"`
 	Since    time.Time `json:"since,omitzero" doc:"when it joined"`
 	BeatAge  int64     `json:"beat_age_ms" doc:"milliseconds since its last beat was seen; 0 for the answering node"`
 	Revision uint64    `json:"revision,omitempty" doc:"of the manifests that it runs, or would run after a takeover"`

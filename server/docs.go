@@ -13,12 +13,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
+	"go.uber.org/zap"
 )
 
-// The documentation is one page, generated from the OpenAPI description when the server is
-// made. It has no script and loads nothing, so that it works offline and under a strict
+// The documentation is one page, generated from the OpenAPI description at the first request
+// for it. It has no script and loads nothing, so that it works offline and under a strict
 // content security policy.
 var (
 	//go:embed docs.html
@@ -66,16 +68,18 @@ type docsPage struct {
 const maxNested = 4
 
 // docs serves the page.
-func (s *Server) docs() error {
-	page, err := renderDocs(s.api.OpenAPI())
-	if err != nil {
-		return fmt.Errorf("write the documentation: %w", err)
-	}
+func (s *Server) docs() {
+	page := sync.OnceValues(func() ([]byte, error) { return renderDocs(s.api.OpenAPI()) }) // which takes as long as all the rest of New
 	s.routes.HandleFunc("GET /docs", func(w http.ResponseWriter, _ *http.Request) {
+		text, err := page()
+		if err != nil {
+			s.options.Log.Error("write the documentation", zap.Error(err))
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
 		ownPage(w.Header())
-		_, _ = w.Write(page) // an error here means that the client has disconnected
+		_, _ = w.Write(text) // an error here means that the client has disconnected
 	})
-	return nil
 }
 
 // ownPage sets the headers of an HTML page whose only style is docsCSS.

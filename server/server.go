@@ -96,6 +96,10 @@ type Options struct {
 	Mocks Mocks
 	// Cluster is nil in a single process.
 	Cluster Cluster
+	// Front is the server of a node with several shards. It listens, and passes the calls of Shard to this server. nil: this
+	// server listens.
+	Front *Front
+	Shard int
 }
 
 // Build is the version of the program.
@@ -137,18 +141,19 @@ func New(o Options) (*Server, error) {
 	s.maintenance()
 	s.mocks()
 	s.cluster()
-	if err := errors.Join(s.docs(), s.index()); err != nil {
+	s.docs()
+	if err := s.index(); err != nil {
 		return nil, err
 	}
 	s.routes.HandleFunc("/", notFound)
-	s.servers()
+	s.servers(s.routes)
 	return s, nil
 }
 
 // servers makes the servers of the addresses, when all routes are registered.
-func (s *Server) servers() {
+func (s *Server) servers(h http.Handler) {
 	o := s.options
-	s.main, s.probing = s.newHTTP("api", o.Addr, s.guard(s.routes)), s.newHTTP("probes", o.ProbeAddr, s.probesAlone())
+	s.main, s.probing = s.newHTTP("api", o.Addr, s.guard(h)), s.newHTTP("probes", o.ProbeAddr, s.probesAlone())
 	if o.Certificates != nil {
 		s.main.Secure(o.Certificates.Config())
 	}
@@ -215,6 +220,9 @@ func (s *Server) Handler() http.Handler { return s.main.Handler() }
 // Listen binds the addresses. Call it before other parts start, so that a port in use
 // fails the start early.
 func (s *Server) Listen() error {
+	if s.options.Front != nil {
+		return nil
+	}
 	if err := s.main.Listen(); err != nil {
 		return err
 	}
@@ -228,10 +236,20 @@ func (s *Server) Listen() error {
 func (s *Server) Read(from Store) { s.options.Store = from }
 
 // Addr returns the address of the API: after Listen the real one, with its port.
-func (s *Server) Addr() string { return s.main.Addr() }
+func (s *Server) Addr() string {
+	if f := s.options.Front; f != nil {
+		return f.Addr()
+	}
+	return s.main.Addr()
+}
 
 // ProbeAddr returns the second address of the probes; empty without one.
-func (s *Server) ProbeAddr() string { return s.probing.Addr() }
+func (s *Server) ProbeAddr() string {
+	if f := s.options.Front; f != nil {
+		return f.ProbeAddr()
+	}
+	return s.probing.Addr()
+}
 
 // Close releases the addresses if Run was never called.
 func (s *Server) Close() error { return errors.Join(s.main.Close(), s.probing.Close()) }
@@ -240,8 +258,12 @@ func (s *Server) Close() error { return errors.Join(s.main.Close(), s.probing.Cl
 // addresses as soon as ctx ends. Call Listen first.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.main.Run(ctx) })
-	g.Go(func() error { return s.probing.Run(ctx) })
+	if f := s.options.Front; f != nil {
+		g.Go(func() error { return f.shards[s.options.Shard].run(ctx, s) })
+	} else {
+		g.Go(func() error { return s.main.Run(ctx) })
+		g.Go(func() error { return s.probing.Run(ctx) })
+	}
 	if s.forward != nil {
 		defer s.forward.transport.CloseIdleConnections()
 		g.Go(func() error { return s.forward.run(ctx) })

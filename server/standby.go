@@ -66,6 +66,9 @@ type StandbyOptions struct {
 	Cluster Cluster
 	// Node is the name of this node.
 	Node string
+	// Front and Shard are those of Options.
+	Front *Front
+	Shard int
 	// Client authenticates the owner's URL, and this node to it if the owner wants certificates of its
 	// clients; nil means the system's authorities.
 	Client *tls.Config
@@ -90,6 +93,7 @@ func NewStandby(o StandbyOptions) (*Server, error) {
 	base := Options{
 		Addr: o.Addr, ProbeAddr: o.ProbeAddr, Build: o.Build, Log: o.Log, Metrics: o.Metrics, Register: o.Register,
 		Tokens: o.Tokens, Certificates: o.Certificates, TLSEnds: o.TLSEnds, Cluster: o.Cluster,
+		Front: o.Front, Shard: o.Shard,
 	}
 	if err := base.validate(); err != nil {
 		return nil, err
@@ -103,7 +107,7 @@ func NewStandby(o StandbyOptions) (*Server, error) {
 	s.clusterStatus()
 	s.drain(o.Drain)
 	s.routes.Handle("/", s.forward)
-	s.servers()
+	s.servers(s.routes)
 	return s, nil
 }
 

@@ -137,8 +137,8 @@ func (s *Shipper) prove() (p *proof, mine bool) {
 	return p, true
 }
 
-// Seal appends the record that ends the ownership, and names the node that takes over, if the owner chose one. The
-// store must be closed. Nothing can be appended afterwards.
+// Seal appends the record that ends the ownership, and names the node that takes over, if the owner chose one. All
+// transactions must be acknowledged. Nothing can be appended afterwards.
 func (s *Shipper) Seal(heir string) error {
 	return s.append(s.plain(cluster.Seal, []byte(heir)))
 }
@@ -152,7 +152,7 @@ func (s *Shipper) plain(kind cluster.Kind, entry []byte) func(cluster.Mark) (clu
 
 // Take makes a run of a node the owner of the log. It applies to the replica what the log has behind a mark, and
 // returns the mark behind the node's Own record. From then on the replica has all that was ever acknowledged, and
-// nobody else can add to it: close it, open it as the store, and ship with a [NewShipper]. Take goes on until it
+// nobody else can add to it: promote it to the store, and ship with a [NewShipper]. Take goes on until it
 // owns the log or ctx ends, so the caller decides whether the node should try.
 func Take(ctx context.Context, log cluster.Log, r *store.Replica, after cluster.Mark, run string, level int) (cluster.Mark, error) {
 	return cluster.Take(ctx, log, after, run, level, applyTo(r))

@@ -185,6 +185,7 @@ type stay struct {
 	shipped *simLog
 	agreed  clusternodes.Agreed
 	owned   cluster.Mark
+	held    *store.Replica // the copy, which becomes the store
 }
 
 func (l *life) stay() error {
@@ -289,6 +290,8 @@ func (t *stay) stand() error {
 	t.mu.Unlock()
 	if err == nil {
 		t.point("own is stored")
+		t.held = r
+		return nil
 	}
 	err = errors.Join(err, r.Close())
 	if errors.Is(err, standby.ErrDiverged) || errors.Is(err, cluster.ErrTrimmed) {
@@ -426,24 +429,14 @@ func (t *stay) own() error {
 	t.mu.Lock()
 	t.shipper = s
 	t.mu.Unlock()
-	heir, moves, cause := t.serve(s, endShipping)
+	moves, cause := t.serve(s, endShipping)
 	if errors.Is(cause, cluster.ErrFenced) || errors.Is(cause, cluster.ErrMoved) {
 		return fmt.Errorf("%w: %w", errStays, cause)
 	}
-	if cause != nil {
-		return cause
-	}
-	if heir == "" {
-		heir = t.bestCopy()
-	}
-	defer time.AfterFunc(sealWithin, endShipping).Stop()
-	if err := s.Seal(heir); err != nil {
-		t.w.note("%s does not hand over: %v", t.node, err)
-	}
-	if moves {
+	if cause == nil && moves {
 		return errStays
 	}
-	return nil
+	return cause
 }
 
 func (t *stay) bestCopy() (best string) {
@@ -456,12 +449,24 @@ func (t *stay) bestCopy() (best string) {
 	return best
 }
 
-// serve opens the store and works with it until it is lost, or this process is to stop or to hand over.
-func (t *stay) serve(s *standby.Shipper, endShipping func()) (heir string, moves bool, cause error) {
-	db, err := store.Open(t.dir, store.Options{Ship: t.ship(s)})
-	if err != nil {
-		return "", false, err
+// handOver ends the ownership, while the store is open.
+func (t *stay) handOver(s *standby.Shipper, heir string, endShipping func()) {
+	if heir == "" {
+		heir = t.bestCopy()
 	}
+	defer time.AfterFunc(sealWithin, endShipping).Stop()
+	if err := s.Seal(heir); err != nil {
+		t.w.note("%s does not hand over: %v", t.node, err)
+	}
+}
+
+// serve opens the store and works with it until it is lost, or this process is to stop or to hand over.
+func (t *stay) serve(s *standby.Shipper, endShipping func()) (moves bool, cause error) {
+	db, err := t.held.Promote(store.Options{Ship: t.ship(s)})
+	if err != nil {
+		return false, errors.Join(err, t.held.Close())
+	}
+	heir := ""
 	if at := db.Point(); at.Transaction != t.owned.LSN || at.Sum != t.owned.State {
 		t.w.fail("%s opens its store at %+v and owns the log at %+v", t.node, at, t.owned)
 	}
@@ -492,11 +497,18 @@ func (t *stay) serve(s *standby.Shipper, endShipping func()) (heir string, moves
 	t.mu.Lock()
 	t.db, t.running = nil, false
 	t.mu.Unlock()
-	_ = db.Close()
 	if err := s.Err(); cause == nil && err != nil && !errors.Is(err, errEnded) {
 		cause = err
 	}
-	return heir, moves, cause
+	if cause == nil {
+		t.handOver(s, heir, endShipping)
+	}
+	if moves {
+		_ = db.Leave()
+	} else {
+		_ = db.Close()
+	}
+	return moves, cause
 }
 
 // ship ships with one of three orders: the disk and the log at once, the log first, the disk first.

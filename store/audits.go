@@ -45,7 +45,8 @@ func (d *DB) AuditsOf(q AuditQuery) (out []Audit, next string, err error) {
 			if err != nil {
 				return err
 			}
-			next = auditPlace(k)
+			a.ID = auditPlace(k)
+			next = a.ID
 			if seen++; a.Key.Tenant == q.Tenant && !a.Time.Before(q.Since) {
 				out, size = append(out, a), size+len(v)
 			}

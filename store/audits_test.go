@@ -31,6 +31,15 @@ func TestTheAuditOfATenant(t *testing.T) {
 			t.Errorf("%+v: %v %q %v", tt.q, verbs, next, err)
 		}
 	}
+	all, _, err := db.AuditsOf(AuditQuery{Tenant: "acme", Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range all { // an id is a place, too
+		if rest, _, err := db.AuditsOf(AuditQuery{Tenant: "acme", Limit: 10, After: a.ID}); err != nil || !slices.Equal(rest, all[i+1:]) {
+			t.Errorf("after %+v: %+v, %v", a, rest, err)
+		}
+	}
 	for _, place := range []string{"?", "AAAA", auditPlace(make([]byte, auditSize+1))} {
 		if _, _, err := db.AuditsOf(AuditQuery{Tenant: "acme", Limit: 1, After: place}); !errors.Is(err, edda.Permanent) {
 			t.Errorf("after %q: %v, want a permanent error", place, err)

@@ -76,6 +76,7 @@ type Row struct {
 
 // Audit is an entry of the audit log: one act of an operator.
 type Audit struct {
+	ID     string    `json:"id,omitempty"` // the entry's place in the log; set when it is read
 	Time   time.Time `json:"time"`
 	By     string    `json:"by"`
 	Verb   string    `json:"verb"`

@@ -42,6 +42,9 @@ func (c *checker) meta() error {
 	if _, err := time.Parse(time.RFC3339Nano, string(b.Get(format.MetaCreated))); err != nil {
 		c.wrong("meta: created: %w", err)
 	}
+	if _, err := shareOf(b); err != nil {
+		c.wrong("%w", err)
+	}
 	for name, size := range map[string]int{string(format.MetaCommit): format.StampSize, string(format.MetaDropped): format.PointerSize, string(format.MetaRetention): 8} {
 		if row := b.Get([]byte(name)); row != nil && len(row) != size || row == nil && name == string(format.MetaCommit) {
 			c.wrong("meta: %s has %d bytes", name, len(row))

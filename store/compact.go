@@ -154,7 +154,7 @@ func (x *compactor) copy() error {
 	if err != nil {
 		return err
 	}
-	if x.file, err = withWAL(x.raw, o); err != nil {
+	if x.file, err = wal.Load(x.raw.DB, walOptions(x.raw.file, o)); err != nil {
 		return err
 	}
 	again := sha256.New()

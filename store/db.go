@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"edda"
 	"edda/store/format"
 	"edda/store/wal"
 )
@@ -46,6 +47,9 @@ type Options struct {
 	// another one than before.
 	Ship wal.Ship
 
+	// Share is the shard of the keys that a new store has. A store that exists keeps its own; see [DB.Share].
+	Share edda.Share
+
 	// ReadOnly opens an existing store and changes nothing; see [OpenToCheck].
 	ReadOnly bool
 
@@ -66,6 +70,7 @@ type Options struct {
 type DB struct {
 	path    string
 	id      string
+	share   edda.Share   // the shard of the keys that it has
 	tenant  string       // the one tenant whose rows it has; empty: all tenants
 	origins string       // marks of the stores that its rows came from
 	swap    sync.RWMutex // guards file and before: a compaction replaces it
@@ -98,6 +103,9 @@ type DB struct {
 
 // Close closes the file; Run must have returned. It waits for open views.
 func (d *DB) Close() error { return d.file.Close() }
+
+// Leave closes the store at once: the rows stay in the WAL, which [Open] and [OpenReplica] read as after a crash.
+func (d *DB) Leave() error { return d.file.Leave() }
 
 // begin opens a transaction of the current file.
 func (d *DB) begin(writable bool) (*wal.Tx, error) {

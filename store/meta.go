@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"encoding/json"
 	"time"
 
 	"edda"
@@ -19,6 +20,23 @@ type Meta struct {
 	Committed time.Time `json:"committed"`
 	// Tenant is set in a store that has the rows of one tenant alone.
 	Tenant string `json:"tenant,omitempty"`
+	// Share is set in a store that has one of several shards.
+	Share edda.Share `json:"share,omitzero"`
+}
+
+// Share is the shard of the keys that the store has.
+func (d *DB) Share() edda.Share { return d.share }
+
+// shareOf reads the shard that a store has.
+func shareOf(meta *wal.Bucket) (p edda.Share, err error) {
+	row := meta.Get(format.MetaShare)
+	if row == nil {
+		return p, nil
+	}
+	if err = json.Unmarshal(row, &p); err != nil || p.Whole() || p.Index < 0 || p.Index >= p.Of {
+		return p, edda.Classify(edda.Permanent, "meta: share %.100q", row)
+	}
+	return p, nil
 }
 
 // Meta reads it.
@@ -36,7 +54,8 @@ func metaOf(tx *wal.Tx) Meta {
 	if err != nil {
 		created = time.Time{} // a check reports it
 	}
-	return Meta{ID: string(b.Get(format.MetaID)), Created: created, Commit: s.Commit, Committed: s.Time(), Tenant: string(b.Get(format.MetaTenant))}
+	share, _ := shareOf(b) // a check reports it
+	return Meta{ID: string(b.Get(format.MetaID)), Created: created, Commit: s.Commit, Committed: s.Time(), Tenant: string(b.Get(format.MetaTenant)), Share: share}
 }
 
 // Size is how large the file is, and how much of it is free.

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -204,34 +205,43 @@ func cause(err error) error {
 }
 
 func load(path string, raw *boltFile, o Options) (*DB, error) {
-	d := &DB{
+	d := newDB(path, o)
+	if err := d.prepare(raw.DB); err != nil {
+		return nil, err
+	}
+	var err error
+	if d.file, err = wal.Load(raw.DB, walOptions(raw.file, o)); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.called, err)
+	}
+	return d, d.remember()
+}
+
+func newDB(path string, o Options) *DB {
+	return &DB{
 		path: path, options: o, queue: newQueue(),
 		committed: make(chan struct{}, 1), added: make(chan Added, addedCommits), armed: make(chan struct{}, 1),
 		safe: make(chan func()),
 	}
-	if err := d.prepare(raw.DB); err != nil {
-		return nil, err
-	}
-	file, err := withWAL(raw, o)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.called, err)
-	}
-	d.file = file
-	if err := file.View(func(tx *wal.Tx) error {
+}
+
+// remember reads what the store keeps in memory.
+func (d *DB) remember() error {
+	if err := d.file.View(func(tx *wal.Tx) (err error) {
 		meta := tx.Bucket([]byte(format.Meta))
 		d.id, d.tenant, d.origins, d.stamp = string(meta.Get(format.MetaID)), string(meta.Get(format.MetaTenant)), string(meta.Get(format.MetaOrigins)), stampOf(tx)
-		return nil
+		d.share, err = shareOf(meta)
+		return err
 	}); err != nil {
-		return nil, err
+		return err
 	}
-	if o.standby { // it reads no rows
-		return d, nil
+	if d.options.standby { // it reads no rows
+		return nil
 	}
-	d.seal = format.Seal{AEAD: o.Seal, Store: d.id}
+	d.seal = format.Seal{AEAD: d.options.Seal, Store: d.id}
 	if err := d.unlock(); err != nil {
-		return nil, err
+		return err
 	}
-	return d, file.View(func(tx *wal.Tx) (err error) {
+	return d.file.View(func(tx *wal.Tx) (err error) {
 		if d.index, err = d.loadIndex(tx); err != nil {
 			return err
 		}
@@ -239,17 +249,17 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 	})
 }
 
-// withWAL reads the WAL of a file. Failed flushes are logged now and then, because they are tried
-// again. Commits fail once the WAL is full.
-func withWAL(raw *boltFile, o Options) (*wal.DB, error) {
-	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, From: o.from, Ship: o.Ship, Standby: o.standby, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Flushes: logthrottle.New(o.Log, "flush the store's WAL").Note, Spaces: map[string]wal.Space{
+// walOptions are those of a file's WAL. Failed flushes are logged now and then, because they are tried again. Commits
+// fail once the WAL is full.
+func walOptions(file *os.File, o Options) wal.Options {
+	return wal.Options{File: file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, From: o.from, Ship: o.Ship, Standby: o.standby, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Flushes: logthrottle.New(o.Log, "flush the store's WAL").Note, Spaces: map[string]wal.Space{
 		string(format.Outbox):  {Fill: appendFill},
 		string(format.Audit):   {Fill: appendFill},
 		string(format.History): {Fill: appendFill, Nested: true},
 		string(format.Ended):   {Fill: appendFill},
 		string(format.Saga):    {Fill: instanceFill},
 		string(format.Claim):   {Fill: appendFill, Nested: true},
-	}})
+	}}
 }
 
 // prepare checks the format and creates what is missing. It writes the buckets themselves, because
@@ -314,6 +324,15 @@ func (d *DB) create(tx *bolt.Tx) error {
 	id, err := ulid.New(ulid.Timestamp(now), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("make the store's id: %w", err)
+	}
+	if share := d.options.Share; !share.Whole() {
+		text, err := json.Marshal(share)
+		if err == nil {
+			err = meta.Put(format.MetaShare, text)
+		}
+		if err != nil {
+			return fmt.Errorf("note which keys the store has: %w", err)
+		}
 	}
 	return errors.Join(
 		meta.Put(format.MetaFormat, []byte(strconv.Itoa(format.Version))),

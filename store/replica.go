@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -60,6 +61,9 @@ func (r *Replica) Sync() error {
 // ID is the id of the store.
 func (r *Replica) ID() string { return r.db.ID() }
 
+// Share is the shard of the keys that the store has.
+func (r *Replica) Share() edda.Share { return r.db.Share() }
+
 // Unused reports whether no process has worked with the store yet: it has no checkpoint.
 func (r *Replica) Unused() (bool, error) {
 	held, err := r.db.Checkpoints()
@@ -104,6 +108,31 @@ func (r *Replica) Compact(ctx context.Context, tell func(rows int)) (Compaction,
 
 // Close flushes what was applied, if it can, and closes the file. Only [Replica.Sync] says what is durable.
 func (r *Replica) Close() error { return r.db.Close() }
+
+// Promote ends the replica, and returns its file as a store, as Close and [Open] would. The standby that owns the log
+// now saves the flush of the one and the reading of the other. Nobody may use the replica any more. After an error it
+// is to be closed.
+func (r *Replica) Promote(o Options) (*DB, error) {
+	o.validate()
+	o.called = r.db.options.called
+	r.applying.Lock()
+	defer r.applying.Unlock()
+	if err := r.db.broken; err != nil {
+		return nil, err
+	}
+	d := newDB(r.db.path, o)
+	err := r.db.sound(func() (err error) {
+		d.file, err = r.db.file.Promote(walOptions(nil, o))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := d.sound(d.remember); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
 
 // Hash reads all rows and returns their SHA-256, with the point of the snapshot that has them. It
 // depends on neither the flushes nor the compactions of the file, so a store and its replicas have the

@@ -161,6 +161,8 @@ func TestAReplicaIsItsStore(t *testing.T) {
 				same(t, "point", replica.Point(), before)
 			},
 			"reopen the replica": func() { ok(replica.Close()); reopen() },
+			"leave the replica":  func() { ok(replica.db.Leave()); reopen() },
+			"leave the store":    func() { db.leave(); db = open(t, dir, o) },
 			"kill the replica": func() {
 				replicaDir = copied(t, replicaDir)
 				ok(replica.Close())
@@ -191,12 +193,21 @@ func TestAReplicaIsItsStore(t *testing.T) {
 			acts[rapid.SampledFrom(append(names, "commit", "commit", "apply", "apply")).Draw(r, "act")]()
 		}
 		acts["apply all"]()
-		ok(replica.Close())
 		db.stop()
-		promoted := open(t, replicaDir, o)
-		defer promoted.stop()
+		var promoted *opened
+		if rapid.Bool().Draw(r, "in place") {
+			promoted = running(t, must(replica.Promote(o)))
+		} else {
+			ok(replica.Close())
+			promoted = open(t, replicaDir, o)
+		}
+		defer func() { promoted.stop() }()
 		compare(r, promoted, g.m)
 		flight(r, promoted, g, must(promoted.Outbox(ulid.ULID{}, 1000)))
+		compare(r, promoted, g.m)
+		dir = copied(t, replicaDir)
+		promoted.stop()
+		promoted = open(t, dir, o) // as after a kill
 		compare(r, promoted, g.m)
 	})
 }

@@ -20,7 +20,8 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // opened is a store with its committer running; stop ends both.
 type opened struct {
 	*DB
-	stop func()
+	stop  func()
+	leave func() // stop by Leave
 }
 
 func open(t testing.TB, dir string, o Options) *opened {
@@ -35,11 +36,16 @@ func open(t testing.TB, dir string, o Options) *opened {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return running(t, db)
+}
+
+// running runs the committer of a store.
+func running(t testing.TB, db *DB) *opened {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- db.Run(ctx) }()
 	stopped := false
-	stop := func() {
+	end := func(by func() error) {
 		if stopped {
 			return
 		}
@@ -48,12 +54,13 @@ func open(t testing.TB, dir string, o Options) *opened {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if err := db.Close(); err != nil {
+		if err := by(); err != nil {
 			t.Error(err)
 		}
 	}
+	stop := func() { end(db.Close) }
 	t.Cleanup(stop)
-	return &opened{DB: db, stop: stop}
+	return &opened{DB: db, stop: stop, leave: func() { end(db.Leave) }}
 }
 
 func (o *opened) commit(t testing.TB, c Change) {

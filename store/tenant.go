@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,8 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/oklog/ulid/v2"
 
 	"edda"
 	"edda/store/format"
@@ -52,8 +49,9 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 	if !d.extraction.TryLock() {
 		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
 	}
-	x := &tenantCopy{copyProgress: copyProgress{ctx: ctx, tell: tell}, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal}
-	x.packer, x.before = wal.Packer{Plain: d.options.plain}, x.room
+	x := &tenantCopy{tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting)}
+	x.rowCopy = d.rowCopy(ctx, tell, x)
+	x.before = x.room
 	var s *Snapshot
 	err := d.sound(func() (err error) {
 		s, err = x.snapshot(d)
@@ -70,16 +68,11 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 
 // tenantCopy is a copy in progress.
 type tenantCopy struct {
-	copyProgress
-	copier
+	rowCopy
 	tenant string
 	path   string
-	opens  format.Seal // the values of the store
-	seals  format.Seal // those of the copy
-
-	from  *wal.Tx
-	kept  int             // rows of the tenant itself, not of acts on it
-	sagas map[string]bool // with rows of the tenant
+	kept   int             // rows of the tenant itself, not of acts on it
+	sagas  map[string]bool // with rows of the tenant
 }
 
 func (x *tenantCopy) snapshot(d *DB) (*Snapshot, error) {
@@ -95,7 +88,7 @@ func (x *tenantCopy) snapshot(d *DB) (*Snapshot, error) {
 	if err := d.view(func(tx *wal.Tx) error { return x.copy(tx, d.options) }); err != nil {
 		return nil, err
 	}
-	file, err := withWAL(x.file, o)
+	file, err := wal.Load(x.file.DB, walOptions(x.file.file, o))
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +111,8 @@ func (x *tenantCopy) end() {
 // copy writes the tenant's rows, keyspace by keyspace. The manifests come last, when the tenant's
 // sagas are known.
 func (x *tenantCopy) copy(from *wal.Tx, o Options) error {
-	x.from, x.sagas = from, map[string]bool{}
-	if err := x.begin(); err != nil {
-		return err
-	}
-	if err := x.meta(o); err != nil {
+	x.sagas = map[string]bool{}
+	if err := x.meta(from, o, map[string][]byte{string(format.MetaTenant): []byte(x.tenant)}); err != nil {
 		return err
 	}
 	for _, space := range format.Keyspaces {
@@ -130,93 +120,29 @@ func (x *tenantCopy) copy(from *wal.Tx, o Options) error {
 			continue
 		}
 		if err := x.space(space); err != nil {
-			return fmt.Errorf("%s: %w", space, err)
+			return err
 		}
 	}
 	if x.kept == 0 { // a mistyped name would make an empty backup
 		return edda.Classify(edda.Permanent, "this store has nothing of a tenant of that name")
 	}
 	if err := x.space(format.Manifest); err != nil {
-		return fmt.Errorf("%s: %w", format.Manifest, err)
+		return err
 	}
 	return x.commit()
 }
 
-// meta writes the meta rows of a new store at the commit of the old one.
-func (x *tenantCopy) meta(o Options) error {
-	id, err := ulid.New(ulid.Timestamp(o.Now()), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("make the store's id: %w", err)
-	}
-	x.seals = format.Seal{AEAD: x.opens.AEAD, Store: id.String()}
-	for _, space := range format.Keyspaces {
-		if _, err := x.tx.CreateBucket([]byte(space)); err != nil {
-			return err
-		}
-	}
-	was, is := x.from.Bucket([]byte(format.Meta)), x.tx.Bucket([]byte(format.Meta))
-	for _, name := range [][]byte{format.MetaFormat, format.MetaCreated, format.MetaCommit, format.MetaDropped, format.MetaRetention, format.MetaUnclaimed, format.MetaBegun} {
-		if v := was.Get(name); v != nil {
-			if err := is.Put(name, v); err != nil {
-				return err
-			}
-		}
-	}
-	origins := bytes.TrimSpace(bytes.Join([][]byte{[]byte(originMark(string(was.Get(format.MetaID)))), was.Get(format.MetaOrigins)}, []byte(" ")))
-	if err := errors.Join(is.Put(format.MetaID, []byte(id.String())), is.Put(format.MetaTenant, []byte(x.tenant)), is.Put(format.MetaOrigins, origins)); err != nil || x.seals.AEAD == nil {
-		return err
-	}
-	locked, err := x.seals.AEAD.Encrypt(nil, x.seals.Place(format.Meta, format.MetaSealed))
-	if err != nil {
-		return fmt.Errorf("use the keyset: %w", err)
-	}
-	return is.Put(format.MetaSealed, locked)
+// wants implements picker.
+func (x *tenantCopy) wants(space format.Keyspace, k []byte) bool {
+	whose, known := tenantOfKey(space, k)
+	return !known || whose == x.tenant || space == format.Position && whose == AllTenants
 }
 
-// space copies the tenant's rows of one keyspace.
-func (x *tenantCopy) space(space format.Keyspace) error {
-	return eachRowIn([]byte(space), x.from.Bucket([]byte(space)), func(_, part, k, v []byte) error {
-		if k == nil {
-			return nil // a bucket is made with its first row
-		}
-		return x.row(space, part, k, v)
-	})
-}
-
-// row copies a row if it is the tenant's. part names the bucket of its hour or day.
-func (x *tenantCopy) row(space format.Keyspace, part, k, v []byte) error {
-	if err := x.copyProgress.row(); err != nil {
-		return err
-	}
-	if whose, known := tenantOfKey(space, k); known && whose != x.tenant && (space != format.Position || whose != AllTenants) {
-		return nil // not even decrypted
-	}
-	place, head := k, 0
-	switch space {
-	case format.History:
-		place, head = append(bytes.Clone(part), k...), format.PointerSize
-	case format.Saga:
-		h, _, err := format.CutHead(v)
-		if err != nil {
-			return err
-		}
-		head = h.Size()
-	}
-	plain, err := x.opens.Open(space, place, v, head)
-	if err != nil {
-		return err
-	}
-	if mine, err := x.mine(space, k, plain); err != nil || !mine {
-		return err
-	}
-	value, err := x.seals.Close(space, place, plain, head)
-	if err != nil {
-		return err
-	}
+// picked implements picker.
+func (x *tenantCopy) picked(space format.Keyspace, _ []byte, _ format.Head) {
 	if space != format.Checkpoint && space != format.Audit && space != format.Position {
 		x.kept++
 	}
-	return x.put([]byte(space), part, k, value)
 }
 
 // tenantOfKey is the tenant in a row's key, where the keyspace has it there. A key that cannot be

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"edda"
 	"edda/effects"
 	"edda/stream/wire"
 )
@@ -33,6 +34,9 @@ type CommandsOptions struct {
 	// one; 30 s when zero. With less than three heartbeats it does so for running commands, and the
 	// ledger prevents a second call.
 	AckWait time.Duration
+	// Shard has the keys whose commands are read. The consumers of a shard are its own, so that each reads all commands.
+	// A command of no instance is that of the key without a saga.
+	Shard edda.Shard
 	// Sole says that no other process reads these commands. Commands that an earlier run did not
 	// settle then come at once, and not after AckWait.
 	Sole bool
@@ -130,8 +134,8 @@ func ignoreTimeout(err error) error {
 	return err
 }
 
-// delivery returns nil for a stray ack and for a command of a tenant that is not served here. It
-// acknowledges both: other tenants have consumers of their own.
+// delivery returns nil for a stray ack and for a command of a tenant or a shard that is not served here. It
+// acknowledges both: the others have consumers of their own.
 func (c *Commands) delivery(m jetstream.Msg) (effects.Delivery, error) {
 	md, err := m.Metadata()
 	if err != nil {
@@ -145,7 +149,7 @@ func (c *Commands) delivery(m jetstream.Msg) (effects.Delivery, error) {
 		return nil, m.Ack()
 	}
 	cmd := c.o.Command(msg)
-	if !c.o.NoTenancy && !c.o.Tenants.Match(cmd.Tenant) {
+	if !c.o.NoTenancy && !c.o.Tenants.Match(cmd.Tenant) || !c.o.Shard.Whole() && !c.o.Shard.Has(wire.KeyOf(cmd)) {
 		return nil, m.Ack()
 	}
 	return &delivery{msg: m, command: cmd}, nil
@@ -200,8 +204,12 @@ func (c *Commands) forget(effect string) {
 
 func (c *Commands) config(effect string) jetstream.ConsumerConfig {
 	tenants := strings.Join(slices.Compact(slices.Sorted(slices.Values(c.o.Tenants))), "\x00")
+	distinct := []string{tenants}
+	if !c.o.Shard.Whole() {
+		distinct = append(distinct, fmt.Sprintf("%d/%d", c.o.Shard.Index, c.o.Shard.Of))
+	}
 	cfg := jetstream.ConsumerConfig{
-		Durable: wire.ConsumerName("effect", effect, tenants), Description: "edda: commands of effect " + effect,
+		Durable: wire.ConsumerName("effect", effect, distinct...), Description: "edda: commands of effect " + effect,
 		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait: c.o.AckWait, MaxDeliver: -1, MaxAckPending: c.o.MaxPending,
 		FilterSubjects: c.o.Filters(c.o.Tenants, effect, wire.FamilyEffect),

@@ -129,6 +129,47 @@ func TestCommandsOfOtherTenantsAreNotFetched(t *testing.T) {
 	}
 }
 
+// TestEachShardGetsItsCommands: also those without a key, and those that cannot be read, come once.
+func TestEachShardGetsItsCommands(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		const n, of = 20, 4
+		for i := range n {
+			w.charge("acme", fmt.Sprint("c", i))
+		}
+		for i, body := range []string{`{"command_id":"f0","effect_name":"charge","payload":{},"metadata":{}}`, `{`} {
+			if _, err := w.JS.Publish(ctx, fmt.Sprintf("tenant.acme.effect.charge.f%d", i), []byte(body)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := map[string]int{}
+		for i := range of {
+			shard := edda.Shard{Index: i, Of: of}
+			c := NewCommands(w.JS, CommandsOptions{Tenants: wire.Tenants{"acme"}, Shard: shard})
+			for ds := []effects.Delivery{nil}; len(ds) > 0; {
+				var err error
+				if ds, err = c.Fetch(ctx, "charge", 2*n, time.Second); err != nil {
+					t.Fatal(err)
+				}
+				for _, d := range ds {
+					id := d.Command().ID
+					got[id]++
+					if k := (edda.Key{Tenant: "acme", Saga: "order", Correlation: id}); id[0] == 'c' && !shard.Has(k) {
+						t.Errorf("shard %d got command %s", i, id)
+					}
+				}
+			}
+		}
+		if len(got) != n+2 {
+			t.Errorf("%d commands came, want %d", len(got), n+2)
+		}
+		for id, times := range got {
+			if times != 1 {
+				t.Errorf("command %s came %d times", id, times)
+			}
+		}
+	})
+}
+
 func TestMalformedCommandsAreDelivered(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if _, err := w.JS.Publish(ctx, "tenant.acme.effect.charge.c1", []byte("{")); err != nil {

@@ -147,7 +147,7 @@ func TestTheBacklogIncludesEchoes(t *testing.T) {
 			if got := ids(fetch(ctx, t, src, 1)); !slices.Equal(got, []string{"later"}) {
 				t.Errorf("behind the backlog comes %q", got)
 			}
-			if info := w.consumerOf(ctx); info.Delivered.Consumer != 1 || !slices.Equal(info.Config.FilterSubjects, []string{"tenant.*.effect_result.*.*", "tenant.*.workflow_event.*.*"}) {
+			if info := w.consumerOf(ctx); info.Delivered.Consumer != 1 || !slices.Equal(info.Config.FilterSubjects, []string{"tenant.*.*.*.*"}) {
 				t.Errorf("the consumer is %+v", info)
 			}
 			cancel()

@@ -62,17 +62,20 @@ type verdict struct {
 
 // guard compares a checkpoint with its stream. Reading on from a position of another stream would
 // drop messages as duplicates, or apply others twice.
-func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held []edda.Checkpoint, from From) (verdict, error) {
+func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held []edda.Checkpoint, from From, agree Agree) (verdict, error) {
 	info, err := s.Info(ctx)
 	if err != nil {
 		return verdict{}, fmt.Errorf("look at stream: %w", err)
 	}
 	name := info.Config.Name
-	i := slices.IndexFunc(held, func(c edda.Checkpoint) bool { return c.Stream == name })
-	if i < 0 {
-		return verdict{start: beginning(info, from)}, nil
+	var cp edda.Checkpoint
+	if i := slices.IndexFunc(held, func(c edda.Checkpoint) bool { return c.Stream == name }); i >= 0 {
+		cp = held[i]
+	} else if cp = beginning(info, from); from == FromAll || agree == nil {
+		return verdict{start: cp}, nil
+	} else if cp, err = agree(ctx, cp); err != nil {
+		return verdict{}, err
 	}
-	cp := held[i]
 	loss, err := inspect(ctx, s, info, cp)
 	if err != nil || loss == nil {
 		if restored(info) {
@@ -101,6 +104,19 @@ func beginning(info *jetstream.StreamInfo, from From) edda.Checkpoint {
 		return cp
 	}
 	return last(info)
+}
+
+// behind returns the position behind what was stored until a time, but no later one than upto.
+func behind(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo, upto uint64, t time.Time) (edda.Checkpoint, error) {
+	start := beginning(info, FromAll)
+	m, err := lastUntil(ctx, s, start.Seq+1, upto, t)
+	if err != nil {
+		return start, fmt.Errorf("look for the first message after %s: %w", stamp(t), err)
+	}
+	if m != nil {
+		start.Seq, start.Time = m.Sequence, m.Time.UTC()
+	}
+	return start, nil
 }
 
 func last(info *jetstream.StreamInfo) edda.Checkpoint {
@@ -212,12 +228,9 @@ func resume(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo,
 	}
 	// The message at the checkpoint is lost or replaced. If the server's clock went
 	// back, the replacement seems to be older.
-	m, err := lastUntil(ctx, s, start.Seq+1, min(info.State.LastSeq, cp.Seq-1), cp.Time)
+	start, err := behind(ctx, s, info, min(info.State.LastSeq, cp.Seq-1), cp.Time)
 	if err != nil {
-		return start, "", fmt.Errorf("look for the first message after %s: %w", stamp(cp.Time), err)
-	}
-	if m != nil {
-		start.Seq, start.Time = m.Sequence, m.Time.UTC()
+		return start, "", err
 	}
 	return start, fmt.Sprintf("message %d, the first stored after what was handled, which was at %s", start.Seq+1, stamp(cp.Time)), nil
 }

@@ -72,6 +72,48 @@ func TestWhereANewSourceBegins(t *testing.T) {
 	})
 }
 
+// TestStoresThatShareTheStreamsBeginTogether: where the first of them did, also in a stream that has changed meanwhile.
+func TestStoresThatShareTheStreamsBeginTogether(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		w.sendMany("O1", 2)
+		first := w.checkpointAt(ctx, 2)
+		var asked []edda.Checkpoint
+		agree := func(_ context.Context, now edda.Checkpoint) (edda.Checkpoint, error) {
+			if now.Stream != wire.AggregateEvents {
+				return now, nil
+			}
+			asked = append(asked, now)
+			return first, nil
+		}
+		begin := func(o SourceOptions, held ...edda.Checkpoint) edda.Checkpoint {
+			t.Helper()
+			o.Agree = agree
+			src, err := OpenSource(ctx, w.JS, held, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(src.Start(), func(c edda.Checkpoint) bool { return c.Stream == wire.AggregateEvents })
+			return src.Start()[i]
+		}
+		w.sendMany("O2", 2)
+		if got := begin(SourceOptions{}); got != first || len(asked) != 1 || asked[0] != w.checkpointAt(ctx, 4) {
+			t.Errorf("it begins behind %+v, and has asked with %+v", got, asked)
+		}
+		if got := begin(SourceOptions{From: FromAll}); got.Seq != 0 || len(asked) != 1 {
+			t.Errorf("with all it begins behind %+v", got)
+		}
+		if got := begin(SourceOptions{}, w.checkpointAt(ctx, 3)); got.Seq != 3 || len(asked) != 1 {
+			t.Errorf("with a position it begins behind %+v", got)
+		}
+		testkit.Must(t, w.Stream(ctx, wire.AggregateEvents).Purge(ctx, jetstream.WithPurgeSequence(4)))
+		_, err := OpenSource(ctx, w.JS, nil, SourceOptions{Agree: agree})
+		testkit.WantError(t, err, edda.Permanent, "begins at 4, but only messages up to 2 were handled", "--accept-stream-loss")
+		if got := begin(SourceOptions{AcceptLoss: true}); got.Seq != 3 {
+			t.Errorf("with the loss accepted it begins behind %+v", got)
+		}
+	})
+}
+
 func TestSourceNeedsItsStreams(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if err := w.JS.DeleteStream(ctx, wire.WorkflowEvents); err != nil {

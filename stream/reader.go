@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"edda"
 	"edda/internal/backoff"
@@ -26,8 +27,10 @@ const (
 	// lostAfter is the interval in which a lost message is noticed when no later message reveals
 	// the gap.
 	lostAfter = 2 * time.Minute
-	// pullHeartbeat detects a server that has forgotten the consumer.
-	pullHeartbeat = 5 * time.Second
+	// pullHeartbeat detects a server that has forgotten the consumer, or has ended with it: two of them are missed then.
+	pullHeartbeat = 2 * time.Second
+	// replaceWithin bounds the removal of the consumer before. The server that had it may never answer.
+	replaceWithin = 2 * time.Second
 	// abandonedAfter is when the server removes the consumer of a process that does not come back.
 	// The position is in the checkpoint, not in the consumer.
 	abandonedAfter = 24 * time.Hour
@@ -232,17 +235,16 @@ func (f *feed) drain() {
 }
 
 func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
-	if err := r.verifyStream(ctx); err != nil {
-		return nil, err
-	}
 	if r.fence != nil {
 		if err := r.fence(ctx); err != nil {
 			return nil, fmt.Errorf("replace consumer %s of %s: %w", r.consumer, r.name, err)
 		}
 	}
-	err := r.js.DeleteConsumer(ctx, r.name, r.consumer)
-	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil, fmt.Errorf("remove consumer %s of %s: %w", r.consumer, r.name, err)
+	before, asked := errgroup.WithContext(ctx)
+	before.Go(func() error { return r.verifyStream(asked) })
+	before.Go(func() error { return r.removeConsumer(asked) })
+	if err := before.Wait(); err != nil {
+		return nil, err
 	}
 	r.mu.Lock()
 	r.emptyTo = 0 // the new consumer may have other filters
@@ -250,7 +252,8 @@ func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
 	cfg := jetstream.ConsumerConfig{
 		Durable: r.consumer, Description: "edda: inputs of sagas",
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.position() + 1,
-		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, // the checkpoint is the position
+		// The checkpoint is the position, so the consumer may be lost. One replica is made in a tenth of the time of three.
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
 		InactiveThreshold: abandonedAfter, FilterSubjects: r.filters(),
 	}
 	cons, err := r.js.CreateConsumer(ctx, r.name, cfg)
@@ -258,6 +261,18 @@ func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
 		return nil, fmt.Errorf("create consumer %s of %s: %w", r.consumer, r.name, err)
 	}
 	return cons, nil
+}
+
+// removeConsumer removes the consumer before. The cluster of NATS forgets it at once, but nobody answers if the server
+// that had it has ended.
+func (r *reader) removeConsumer(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, replaceWithin)
+	defer cancel()
+	err := r.js.DeleteConsumer(within, r.name, r.consumer)
+	if err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("remove consumer %s of %s: %w", r.consumer, r.name, err)
 }
 
 // verifyStream checks that the stream still has the last message that was read. Messages that expired
@@ -321,8 +336,9 @@ func (r *reader) checkpoint() edda.Checkpoint {
 // results reports whether the stream has results.
 func (r *reader) results() bool { return slices.Contains(r.families, wire.FamilyResult) }
 
-// filters select the subjects to read, with echoes only during the backlog. They are empty where
-// they would match the whole stream, because an unfiltered consumer is faster.
+// filters select the subjects to read, with echoes only during the backlog. They are as few as possible, and none for the
+// whole stream: when the server makes a consumer of several filters it looks at every subject of the stream, which can take
+// seconds in which the stream takes no message.
 func (r *reader) filters() []string {
 	if r.mapping != nil {
 		if r.unfiltered {
@@ -330,12 +346,12 @@ func (r *reader) filters() []string {
 		}
 		return r.mapping.Subjects()
 	}
-	tenants, families := *r.tenants.Load(), r.families
-	if r.backlogRead() {
-		families = slices.DeleteFunc(slices.Clone(families), func(f wire.Family) bool { return f == wire.FamilyEcho })
+	tenants, families, echoes := *r.tenants.Load(), r.families, !r.results() || !r.backlogRead()
+	if r.unfiltered {
+		return r.codec.FiltersOfAll(tenants, echoes)
 	}
-	if r.unfiltered && len(families) == len(r.families) && !tenants.Exact() {
-		return nil
+	if !echoes {
+		families = slices.DeleteFunc(slices.Clone(families), func(f wire.Family) bool { return f == wire.FamilyEcho })
 	}
 	return r.codec.Filters(tenants, "*", families...)
 }

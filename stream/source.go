@@ -31,6 +31,9 @@ type SourceOptions struct {
 	// From is where to begin in a stream without a checkpoint. Begin replaces it for one stream.
 	From  From
 	Begin map[string]From
+	// Agree returns where all stores that share the streams begin in a stream without a checkpoint. It is asked for
+	// FromNow, with the position of now, and may be called concurrently. nil: this store alone reads the streams.
+	Agree Agree
 	// AcceptLoss continues where a checkpoint no longer fits its stream.
 	AcceptLoss bool
 	// Committed returns the positions in the store: everything up to them is handled. It may be
@@ -49,6 +52,9 @@ type SourceOptions struct {
 	Strays *Strays
 	Log    *zap.Logger
 }
+
+// Agree returns where stores begin in a stream together; now is where this one would.
+type Agree func(ctx context.Context, now edda.Checkpoint) (edda.Checkpoint, error)
 
 // Source reads the saga worker's input streams. It is an engine.Source.
 type Source struct {
@@ -147,24 +153,35 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	}
 	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, catchingUp: true, strict: o.Restored, caughtUp: make(chan struct{})}
 	s.tenants.Store(&o.Tenants)
-	for _, in := range o.inputs() {
-		str, err := in.open(ctx, js)
-		if err != nil {
-			return nil, err
-		}
-		g, err := guard(ctx, js, str, held, o.from(in.stream))
-		if err != nil {
-			return nil, fmt.Errorf("check stream %s: %w", in.stream, err)
-		}
+	inputs := o.inputs()
+	guards := make([]verdict, len(inputs))
+	s.readers = make([]*reader, len(inputs))
+	opening, asked := errgroup.WithContext(ctx)
+	for i, in := range inputs {
+		opening.Go(func() error {
+			str, err := in.open(asked, js)
+			if err != nil {
+				return err
+			}
+			if guards[i], err = guard(asked, js, str, held, o.from(in.stream), o.Agree); err != nil {
+				return fmt.Errorf("check stream %s: %w", in.stream, err)
+			}
+			messages, err := leaderOf(asked, js, in.stream)
+			if err != nil {
+				return err
+			}
+			s.readers[i] = s.reader(js, str, messages, in, guards[i].start, o)
+			return nil
+		})
+	}
+	if err := opening.Wait(); err != nil {
+		return nil, err
+	}
+	for _, g := range guards {
 		if g.loss != nil {
 			s.losses = append(s.losses, *g.loss)
 		}
 		s.start = append(s.start, g.start)
-		messages, err := leaderOf(ctx, js, in.stream)
-		if err != nil {
-			return nil, err
-		}
-		s.readers = append(s.readers, s.reader(js, str, messages, in, g.start, o))
 	}
 	missing := slices.DeleteFunc(slices.Clone(s.losses), func(l Loss) bool { return l.Handled })
 	if len(missing) > 0 && !o.AcceptLoss {

@@ -38,7 +38,7 @@ func keyspaceWriters() []string {
 		"writer.removeBuckets", // whole days and hours
 		"removeRows",           // and parts of them
 		"copier.put",           // compaction and a tenant's copy: into a file that is opened later
-		"tenantCopy.row",       // likewise
+		"rowCopy.row",          // likewise
 	}
 }
 

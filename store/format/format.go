@@ -70,6 +70,8 @@ var (
 	// MetaDeployed and MetaDeployedFiles are in the store of a cluster: the newest revision of its manifests.
 	MetaDeployed      = []byte("deployed")
 	MetaDeployedFiles = []byte("deployed/files")
+	// MetaShare is in a store that has one of several shards.
+	MetaShare = []byte("share")
 	// MetaTenant and MetaOrigins are in a store that has the rows of one tenant alone: the tenant,
 	// and marks of the stores that the rows came from, newest first, separated by spaces.
 	MetaTenant  = []byte("tenant")

@@ -31,7 +31,8 @@ type Agreed struct {
 	Founder string    `json:"founder"` // the node that had it first
 	Level   int       `json:"level"`   // what owners may write
 	Created time.Time `json:"created"`
-	Left    string    `json:"left,omitempty"` // the node that has taken the store out of the cluster, which has ended
+	Shards  int       `json:"shards,omitempty"` // how many stores keep the keys; 0: one
+	Left    string    `json:"left,omitempty"`   // the node that has taken the store out of the cluster, which has ended
 }
 
 // Agreed returns what the nodes agree on. known is false before a node has founded the cluster.
@@ -45,19 +46,44 @@ func (n *Nodes) Agreed(ctx context.Context) (a Agreed, known bool, err error) {
 
 // agreed asks the leader: another server may not know yet that the cluster was founded.
 func (n *Nodes) agreed(ctx context.Context) (a Agreed, revision uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
-	defer cancel()
-	m, err := n.leader.GetLastMsgForSubject(ctx, "$KV."+n.kv.Bucket()+"."+agreedKey)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return a, 0, jetstream.ErrKeyNotFound
-	}
+	a, m, err := readAgreed(ctx, n.leader, n.kv.Bucket())
 	if err != nil {
-		return a, 0, fmt.Errorf("read what the cluster %s has agreed on: %w", n.o.Cluster, err)
-	}
-	if err := json.Unmarshal(m.Data, &a); err != nil {
-		return a, 0, edda.Classify(edda.Permanent, "what the cluster %s has agreed on is no JSON: %w", n.o.Cluster, err)
+		return a, 0, err
 	}
 	return a, m.Sequence, nil
+}
+
+// AgreedOn is what a cluster agrees on, for those who are no node of its first shard; false without a cluster.
+func AgreedOn(ctx context.Context, js jetstream.JetStream, cluster string) (a Agreed, known bool, err error) {
+	s, err := leaderOf(ctx, js, bucketOf+cluster)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return a, false, nil
+	}
+	if err != nil {
+		return a, false, err
+	}
+	a, _, err = readAgreed(ctx, s, bucketOf+cluster)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return a, false, nil
+	}
+	return a, err == nil, err
+}
+
+// readAgreed reads what nodes agree on, and the message that has it.
+func readAgreed(ctx context.Context, leader jetstream.Stream, bucket string) (a Agreed, m *jetstream.RawStreamMsg, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	m, err = leader.GetLastMsgForSubject(ctx, "$KV."+bucket+"."+agreedKey)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return a, nil, jetstream.ErrKeyNotFound
+	}
+	if err != nil {
+		return a, nil, fmt.Errorf("read what the cluster has agreed on in bucket %s: %w", bucket, err)
+	}
+	if err := json.Unmarshal(m.Data, &a); err != nil {
+		return a, nil, edda.Classify(edda.Permanent, "what the cluster has agreed on in bucket %s is no JSON: %w", bucket, err)
+	}
+	return a, m, nil
 }
 
 // Found founds the cluster, unless another node was first. It returns what the nodes agree on from now on.
@@ -139,9 +165,9 @@ func (n *Nodes) own(ctx context.Context) (uint64, error) {
 	return e.Revision(), nil
 }
 
-// Remove removes the bucket of a cluster for good.
-func Remove(ctx context.Context, js jetstream.JetStream, cluster string) error {
-	err := js.DeleteKeyValue(ctx, bucketOf+cluster)
+// Remove removes the bucket of a cluster's shard for good.
+func Remove(ctx context.Context, js jetstream.JetStream, cluster string, shard int) error {
+	err := js.DeleteKeyValue(ctx, bucket(cluster, shard))
 	if err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return fmt.Errorf("remove the bucket of cluster %s: %w", cluster, err)
 	}

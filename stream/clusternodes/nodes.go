@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// bucketOf begins the name of a cluster's KV bucket.
-	bucketOf = "EDDA_CLUSTER_"
+	// bucketOf begins the name of a cluster's KV bucket, and bucketOfShard that of a further shard, before its number.
+	bucketOf      = "EDDA_CLUSTER_"
+	bucketOfShard = "EDDA_SHARD_"
 	// prefix begins the keys of nodes.
 	prefix = "node."
 	// beatWithin and lookWithin bound one request. A beat without an answer counts as not accepted.
@@ -39,6 +40,7 @@ var ErrNotOwner = errors.New("this node owns nothing")
 // Options describe this node. Cluster and ID are required, and are of letters, digits, - and _.
 type Options struct {
 	Cluster string
+	Shard   int // of the cluster; the nodes of each shard beat by themselves
 	ID      string
 	// Beat returns what other nodes may know of this one. It is called before each beat; nil means nothing.
 	Beat func() cluster.Beat
@@ -85,29 +87,45 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Nodes, error
 		o.Log = zap.NewNop()
 	}
 	replicas := cmp.Or(o.Replicas, 3)
-	name := bucketOf + o.Cluster
-	bucket, err := kv.OpenBucket(ctx, js, jetstream.KeyValueConfig{
+	name := bucket(o.Cluster, o.Shard)
+	values, err := kv.OpenBucket(ctx, js, jetstream.KeyValueConfig{
 		Bucket: name, Description: "edda: the nodes of a cluster", Storage: jetstream.FileStorage, Replicas: replicas,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s, err := js.Stream(ctx, "KV_"+name)
+	s, err := leaderOf(ctx, js, name)
 	if err != nil {
-		return nil, fmt.Errorf("open bucket %s: %w", name, err)
-	}
-	config := &s.CachedInfo().Config
-	if err := kv.EnoughReplicas(*config, replicas); err != nil {
 		return nil, err
 	}
-	config.AllowDirect = false // only the client's view: a direct get asks any replica
+	if err := kv.EnoughReplicas(s.CachedInfo().Config, replicas); err != nil {
+		return nil, err
+	}
 	n := &Nodes{
-		o: o, kv: bucket, leader: s, beats: logthrottle.New(o.Log, "a beat was not accepted"),
+		o: o, kv: values, leader: s, beats: logthrottle.New(o.Log, "a beat was not accepted"),
 		changed: make(chan struct{}, 1), beating: make(chan struct{}, 1), confirming: make(chan struct{}, 1),
 		detector: cluster.NewDetector(), last: map[string]cluster.Beat{},
 	}
 	n.fence = kv.NewFence(cluster.LapseAfter, o.Clock, n.confirm)
 	return n, nil
+}
+
+// leaderOf returns the stream of a bucket, whose GetLastMsgForSubject asks the leader.
+func leaderOf(ctx context.Context, js jetstream.JetStream, bucket string) (jetstream.Stream, error) {
+	s, err := js.Stream(ctx, "KV_"+bucket)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", bucket, err)
+	}
+	s.CachedInfo().Config.AllowDirect = false // only the client's view: a direct get asks any replica
+	return s, nil
+}
+
+// bucket is the name of a shard's bucket. That of the first shard is also the cluster's.
+func bucket(cluster string, shard int) string {
+	if shard == 0 {
+		return bucketOf + cluster
+	}
+	return fmt.Sprintf("%s%d_%s", bucketOfShard, shard, cluster)
 }
 
 // Fence is open while this node surely owns what it owns. It closes cluster.LapseAfter since the last accepted
@@ -267,7 +285,7 @@ func (n *Nodes) look(ctx context.Context, id string) {
 	convicted := n.detector.Looked(id, revision, n.fence.Now().Boot)
 	n.mu.Unlock()
 	if convicted {
-		n.o.Log.Warn("a node is dead", zap.String("node", id), zap.Uint64("last_beat", revision))
+		n.o.Log.Warn("a node is dead", zap.String("other", id), zap.Uint64("last_beat", revision))
 		n.signal()
 	}
 }
@@ -322,7 +340,7 @@ func (n *Nodes) heard(e jetstream.KeyValueEntry) {
 	n.last[id] = beat
 	n.mu.Unlock()
 	if back || !known || beat.Run != before.Run {
-		n.o.Log.Info("a node lives", zap.String("node", id))
+		n.o.Log.Info("a node lives", zap.String("other", id))
 		n.signal()
 	}
 }

@@ -3,6 +3,7 @@ package clusternodes
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ func TestNodes(t *testing.T) {
 		{"a node leaves", testLeave},
 		{"the fence", testFence},
 		{"what is agreed on", testAgreed},
+		{"where the shards begin", testBegin},
 		{"two processes of one name", testUnique},
 		{"unfit", testUnfit},
 		{"the leader of the bucket is frozen", testFrozenLeader},
@@ -290,6 +292,22 @@ func testAgreed(t *testing.T, c *natscluster.Cluster) {
 	for _, m := range all {
 		m.stop()
 		testkit.Must(t, m.Leave(t.Context()))
+	}
+}
+
+// testBegin: all shards begin to read a stream where the first of them did, whatever its name.
+func testBegin(t *testing.T, c *natscluster.Cluster) {
+	js := c.Connect(c.URLs())
+	at := edda.Checkpoint{Stream: "SHOP=ÄPFEL", Seq: 7, Time: time.Unix(8, 9).UTC(), Created: time.Unix(2, 3).UTC()}
+	later, other := at, at
+	later.Seq, other.Stream = 12, "SHOP"
+	for _, test := range []struct{ asks, want edda.Checkpoint }{{at, at}, {later, at}, {other, other}} {
+		if got, err := Begin(t.Context(), js, testCluster, test.asks); err != nil || got != test.want {
+			t.Errorf("asked with %+v: %+v, %v", test.asks, got, err)
+		}
+	}
+	if _, err := Begin(t.Context(), js, "nowhere", at); err == nil || !strings.Contains(err.Error(), "where cluster nowhere begins to read stream") {
+		t.Errorf("without a cluster: %v", err)
 	}
 }
 

@@ -50,6 +50,8 @@ type LeaseOptions struct {
 	// host and process.
 	Epoch   uint64
 	Tenants wire.Tenants // the tenants that the process serves; none means all
+	// Share is the shard of a cluster that the store has: others of the cluster serve the same tenants.
+	Share edda.Share
 	// MadeOf reports whether our store was made from the rows of another one; then our store owns
 	// the tenants of the other. nil means from none.
 	MadeOf func(store string) bool
@@ -86,6 +88,7 @@ type holder struct {
 	Process string       `json:"process"`
 	Epoch   uint64       `json:"epoch,omitempty"`
 	Tenants []string     `json:"tenants,omitempty"`
+	Share   edda.Share   `json:"share,omitzero"`
 	Worker  *WorkerLease `json:"worker,omitempty"`
 	// Held is false while the process still checks for conflicts.
 	Held  bool      `json:"held"`
@@ -126,7 +129,7 @@ func (h holder) kind() string {
 
 // conflicts reports whether two holders must not both run.
 func (h holder) conflicts(other holder) bool {
-	if (h.Worker == nil) != (other.Worker == nil) || !wire.Tenants(h.Tenants).Overlap(other.Tenants) {
+	if (h.Worker == nil) != (other.Worker == nil) || h.Share.Beside(other.Share) || !wire.Tenants(h.Tenants).Overlap(other.Tenants) {
 		return false
 	}
 	return h.Worker == nil || h.Worker.conflicts(*other.Worker)
@@ -182,7 +185,7 @@ type Lease struct {
 // AcquireLease acquires the lease. An edda.Permanent error names the holder that has it.
 func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (*Lease, error) {
 	l := &Lease{mu: make(lock, 1), js: js, bucket: o.bucket(), log: o.Log, madeOf: o.MadeOf, mayAdopt: o.AdoptEmpty, held: holder{
-		Store: o.Store, Host: o.Host, Process: o.Process, Epoch: o.Epoch, Tenants: o.Tenants, Worker: o.Worker, Since: time.Now().UTC(),
+		Store: o.Store, Host: o.Host, Process: o.Process, Epoch: o.Epoch, Tenants: o.Tenants, Share: o.Share, Worker: o.Worker, Since: time.Now().UTC(),
 		Where: thisProcess(), File: o.File,
 	}, lostSignal: make(chan struct{})}
 	l.fence = NewFence(leaseTTL-leaseTTL/fenceEdge, o.Clock, l.ask)

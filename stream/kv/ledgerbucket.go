@@ -208,7 +208,7 @@ const (
 // ledgerKey returns the key of a command. It is injective and leaves plain text readable. It
 // shortens what is too long, the id first.
 func ledgerKey(tenant, commandID string) string {
-	t, id := ledgerToken(tenant), ledgerToken(commandID)
+	t, id := Token(tenant), Token(commandID)
 	if len(t)+1+len(id) > maxLedgerKey {
 		id = ledgerHash(commandID)
 	}
@@ -218,8 +218,8 @@ func ledgerKey(tenant, commandID string) string {
 	return t + "." + id
 }
 
-// ledgerToken escapes any bytes with the characters of a key, which are fewer than a subject's.
-func ledgerToken(s string) string {
+// Token escapes any bytes with the characters of a key of a bucket, which are fewer than a subject's.
+func Token(s string) string {
 	if s == "" {
 		return ledgerEmpty
 	}

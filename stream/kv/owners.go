@@ -35,6 +35,7 @@ type owner struct {
 	Epoch   uint64        `json:"epoch,omitempty"` // of its lease
 	First   time.Time     `json:"first"`
 	Seen    time.Time     `json:"seen"`
+	Share   edda.Share    `json:"share,omitzero"`
 	Claims  []tenantClaim `json:"claims"`
 
 	revision uint64 // of the record in the bucket; 0 for a new one
@@ -105,7 +106,7 @@ func (l *Lease) claimOnce(ctx context.Context, tenants wire.Tenants) error {
 	if known && l.ownsTenants && mine.Process != l.held.Process && !supersedes(l.held.Epoch, mine.Epoch) {
 		return edda.Classify(edda.Permanent, "process %s on host %s has worked with store %s since", mine.Process, mine.Host, mine.Store)
 	}
-	next := owner{Store: l.held.Store, Host: l.held.Host, Process: l.held.Process, Epoch: l.held.Epoch, First: mine.First, Seen: time.Now().UTC(), revision: mine.revision}
+	next := owner{Store: l.held.Store, Host: l.held.Host, Process: l.held.Process, Epoch: l.held.Epoch, First: mine.First, Seen: time.Now().UTC(), Share: l.held.Share, revision: mine.revision}
 	if !known {
 		next.First = next.Seen
 	}
@@ -125,7 +126,7 @@ func (l *Lease) claimOnce(ctx context.Context, tenants wire.Tenants) error {
 			order = last + 1
 		}
 		for id, other := range all {
-			if id == l.held.Store || !known && l.madeOf != nil && l.madeOf(id) {
+			if id == l.held.Store || l.held.Share.Beside(other.Share) || !known && l.madeOf != nil && l.madeOf(id) {
 				continue
 			}
 			if newer := mine.newerClaims(other, pattern); len(newer) > 0 {

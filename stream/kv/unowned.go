@@ -13,8 +13,9 @@ import (
 	"edda/stream/wire"
 )
 
-// Unowned returns an edda.Permanent error if another store than this one has instances of the tenants.
-func Unowned(ctx context.Context, js jetstream.JetStream, store string, tenants wire.Tenants) error {
+// Unowned returns an edda.Permanent error if another store than this one, and than those beside it, has instances of the
+// tenants.
+func Unowned(ctx context.Context, js jetstream.JetStream, store string, tenants wire.Tenants, share edda.Share) error {
 	bucket, err := js.KeyValue(ctx, OwnersBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil
@@ -29,7 +30,7 @@ func Unowned(ctx context.Context, js jetstream.JetStream, store string, tenants 
 	var whose []string
 	for id, o := range all {
 		for _, c := range o.Claims {
-			if id != store && (wire.Tenants{c.Pattern}).Overlap(tenants) {
+			if id != store && !share.Beside(o.Share) && (wire.Tenants{c.Pattern}).Overlap(tenants) {
 				whose = append(whose, fmt.Sprintf("store %s on host %s served %s until %s", id, o.Host, tenantsOf([]string{c.Pattern}), stamp(o.Seen)))
 				break
 			}

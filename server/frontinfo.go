@@ -1,0 +1,116 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"edda/engine"
+	"edda/replay"
+)
+
+// info answers with what all shards run, and the sum of their counts. The store and the positions of one shard are in its own
+// answer.
+func (f *Front) info(w http.ResponseWriter, r *http.Request) {
+	var all Info
+	for i := range f.shards {
+		var one Info
+		if !f.ofShard(w, r.Clone(r.Context()), i, &one) {
+			return
+		}
+		if i == 0 {
+			all = one
+			all.StoreID, all.Positions, all.Consumers = "", []StreamPosition{}, []string{}
+			continue
+		}
+		all.add(one)
+	}
+	answer(w, http.StatusOK, all)
+}
+
+// ofShard makes a call at a shard and decodes the answer. If there is none it answers with the problem, and returns false.
+func (f *Front) ofShard(w http.ResponseWriter, r *http.Request, shard int, into any) bool {
+	a := f.ask(r, shard)
+	if a.status != http.StatusOK {
+		a.explain(fmt.Sprintf("shard %d", shard), false)
+		a.copyTo(w)
+		return false
+	}
+	if err := json.Unmarshal(a.body.Bytes(), into); err != nil {
+		f.options.Log.Error("an answer of a shard cannot be read: " + err.Error())
+		problem(w, http.StatusInternalServerError, "an answer of a shard cannot be read; the log of the server says why")
+		return false
+	}
+	return true
+}
+
+// add adds the counts of another shard.
+func (all *Info) add(one Info) {
+	for _, s := range one.Sagas {
+		i := slices.IndexFunc(all.Sagas, func(a SagaInfo) bool { return a.Saga == s.Saga && a.Version == s.Version && a.Hash == s.Hash })
+		if i < 0 { // instances of this shard alone run it
+			all.Sagas = append(all.Sagas, s)
+			continue
+		}
+		all.Sagas[i].Open += s.Open
+	}
+	for _, u := range one.Unheard {
+		i := slices.IndexFunc(all.Unheard, func(a engine.Unheard) bool { return a.Type == u.Type })
+		if i < 0 {
+			all.Unheard = append(all.Unheard, u)
+			continue
+		}
+		all.Unheard[i].Count += u.Count
+		if u.Last.After(all.Unheard[i].Last) {
+			all.Unheard[i].Last, all.Unheard[i].Stream = u.Last, u.Stream
+		}
+	}
+	slices.SortStableFunc(all.Unheard, func(a, b engine.Unheard) int { return cmp.Compare(b.Count, a.Count) })
+	all.Behind = append(all.Behind, one.Behind...)
+	if one.Started.After(all.Started) {
+		all.Started = one.Started
+	}
+}
+
+// replays lists the replays of all shards, the newest first, or answers with one of them.
+func (f *Front) replays(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("id") != "" {
+		_, a := f.find(r)
+		a.copyTo(w)
+		return
+	}
+	all := ReplayList{Replays: []replay.Report{}}
+	for i := range f.shards {
+		var one ReplayList
+		if !f.ofShard(w, r.Clone(r.Context()), i, &one) {
+			return
+		}
+		all.Replays = append(all.Replays, one.Replays...)
+	}
+	slices.SortStableFunc(all.Replays, func(a, b replay.Report) int { return b.Begun.Compare(a.Begun) })
+	answer(w, http.StatusOK, all)
+}
+
+// replay begins a replay of one instance in its shard. That of a whole saga is one of a shard.
+func (f *Front) replay(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		problem(w, http.StatusRequestEntityTooLarge, err.Error())
+		return
+	}
+	var o ReplayOrder
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if err := json.Unmarshal(body, &o); err != nil { // a shard says what is wrong
+		f.pass(w, r, 0)
+		return
+	}
+	if o.Key == "" {
+		f.unnamed(w, r)
+		return
+	}
+	f.pass(w, r, f.shardOf(r, o.Saga, o.Key))
+}

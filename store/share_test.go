@@ -1,0 +1,53 @@
+package store
+
+import (
+	"errors"
+	"testing"
+
+	"edda"
+	"edda/store/format"
+	"edda/store/wal"
+)
+
+// TestAStoreKeepsItsShare: a replica, a backup and the backup of one tenant have the share of their store.
+func TestAStoreKeepsItsShare(t *testing.T) {
+	share := edda.Share{Cluster: "shop", Shard: edda.Shard{Index: 1, Of: 4}}
+	other := edda.Share{Cluster: "shop", Shard: edda.Shard{Index: 2, Of: 4}}
+	db := ofTwo(t, Options{Share: share, plain: true})
+	meta, err := db.Meta()
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "a new store", []any{db.Share(), meta.Share}, []any{share, share})
+	for name, raw := range map[string][]byte{"of all": backup(t, db), "of a tenant": tenantBackup(t, db, "acme")} {
+		dir := t.TempDir()
+		if _, err := Restore(t.Context(), save(t, raw), dir, false, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		restored := must(Open(dir, Options{Share: other}))
+		same(t, "a backup "+name, restored.Share(), share)
+		if err := restored.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r := must(OpenReplica(dir, Options{}))
+		same(t, "a replica", r.Share(), share)
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAShareThatCannotBeIsRefused(t *testing.T) {
+	for _, text := range []string{"{", `{"cluster":"shop","index":4,"of":4}`, `{"cluster":"shop","index":-1,"of":4}`, `{"cluster":"shop"}`} {
+		dir := t.TempDir()
+		d := must(Open(dir, Options{}))
+		if err := errors.Join(d.file.Update(func(tx *wal.Tx) error {
+			return tx.Bucket([]byte(format.Meta)).Put(format.MetaShare, []byte(text))
+		}), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(dir, Options{}); !errors.Is(err, edda.Permanent) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
