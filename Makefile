@@ -115,8 +115,9 @@ crash: ## the torture: KILLS=240 kills at named points, faults, restarts under l
 	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) $(GO) test ./systemtest -run '^(TestTortured|TestReplaysThat|TestRefusedWork|TestACleanUp|TestRestarts|TestRestores|TestADrain)' -count 1 -v -timeout 45m
 
 crash-cluster: KILLS = 100
-crash-cluster: ## the torture of a cluster: KILLS=100 kills, freezes and stops of its nodes and NATS servers under load; SEED=… repeats a run, FAULT="owner is killed" has these alone
-	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) EDDA_CRASH_FAULT="$(FAULT)" $(GO) test ./systemtest -run '^TestClusterLoses' -count 1 -v -timeout 60m
+crash-cluster: SHARDS = 1
+crash-cluster: ## the torture of a cluster: KILLS=100 kills, freezes and stops of its nodes and NATS servers under load; SHARDS=2 has shards, SEED=… repeats a run, FAULT="owner is killed" has these alone
+	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) EDDA_CRASH_SHARDS=$(SHARDS) EDDA_CRASH_FAULT="$(FAULT)" $(GO) test ./systemtest -run '^TestClusterLoses' -count 1 -v -timeout 60m
 
 check: $(BIN)/staticcheck ## formatting, vet, lint, architecture, and that no stage became dearer
 	@test -z "$$(gofmt -l . )" || { echo "not formatted, run gofmt -w:"; gofmt -l .; exit 1; }

@@ -37,6 +37,7 @@ type child struct {
 	addr     string
 	nats     string
 	tenant   string // in requests; none where the process has one of its own
+	shard    string // in requests; none asks all
 }
 
 // screen is an output that is read while it is written.
@@ -227,6 +228,9 @@ func (c *child) try(path string) ([]byte, int, error) {
 	}
 	if c.tenant != "" {
 		req.Header.Set("x-tenant-id", c.tenant)
+	}
+	if c.shard != "" {
+		req.Header.Set(server.ShardHeader, c.shard)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -4,6 +4,7 @@ package systemtest
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -90,6 +91,16 @@ func TestDataOfDevGoIntoAClusterAndBack(t *testing.T) {
 	}
 	if early := leave("n1"); early.code() != 1 || !strings.Contains(early.err.String(), "take the node that owned the store last") {
 		t.Errorf("a copy that has less than the log: %s", early.err)
+	}
+	old := filepath.Join(dir, "n2", "nats")
+	if err := os.Mkdir(old, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if hindered := leave("n2"); hindered.code() != 1 || !strings.Contains(hindered.err.String(), "has streams already") {
+		t.Errorf("a folder with streams: %s", hindered.err)
+	}
+	if err := os.Remove(old); err != nil {
+		t.Fatal(err)
 	}
 	back := leave("n2")
 	if code := back.code(); code != 0 || !strings.Contains(back.out.String(), "is no copy of cluster shop any more") {

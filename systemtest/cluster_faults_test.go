@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"edda/cluster"
+	"edda/server"
 )
 
 // clusterFault is something that happens to a cluster under load.
@@ -71,6 +73,7 @@ const (
 type strike struct {
 	name     string
 	kind     string
+	shard    *clusterShard // whose owner or log was looked for
 	nodes    []string
 	owned    bool          // one of the nodes was the owner
 	heirs    int           // other nodes that could take over
@@ -90,20 +93,27 @@ const clusterCalm = 1500 * time.Millisecond
 // strike lets a fault happen, and waits until the cluster commits again.
 func (c *clusterRun) strike(f clusterFault) {
 	c.t.Helper()
-	s := strike{name: f.name}
+	c.at = c.shards[c.rnd.IntN(len(c.shards))]
+	s := strike{name: f.name, shard: c.at}
 	f.do(c, &s)
 	if s.to.IsZero() {
 		s.to = time.Now()
 	}
-	last, _ := c.last()
-	from := last.Seq
-	c.wait("the cluster commits after "+f.name, func() bool {
-		last, ok := c.last()
-		return ok && last.Seq > from && last.Message.Kind == cluster.Entry && c.lookForOwner() != nil
+	from := map[*clusterShard]uint64{}
+	c.each(func() bool {
+		last, _ := c.last()
+		from[c.at] = last.Seq
+		return true
+	})
+	c.wait("each shard commits after "+f.name, func() bool {
+		return c.each(func() bool {
+			last, ok := c.last()
+			return ok && last.Seq > from[c.at] && last.Message.Kind == cluster.Entry && c.lookForOwner() != nil
+		})
 	})
 	s.over = time.Now()
 	c.struck = append(c.struck, s)
-	c.t.Logf("%s (%v): it commits again after %v", s.name, s.nodes, s.over.Sub(s.from).Round(time.Millisecond))
+	c.t.Logf("%s (%v, shard %d): it commits again after %v", s.name, s.nodes, s.shard.index, s.over.Sub(s.from).Round(time.Millisecond))
 	c.pass(clusterCalm)
 }
 
@@ -144,6 +154,10 @@ func (c *clusterRun) killTwo(s *strike) {
 func (c *clusterRun) killAndWipe(s *strike) {
 	c.t.Helper()
 	o := c.ownerWithHeir()
+	if len(c.shards) > 1 { // it loses its copy of each
+		c.wait("every node follows", c.allFollow)
+		o = c.owner()
+	}
 	c.killNodes(s, o)
 	c.wipe(o)
 }
@@ -195,6 +209,9 @@ func (c *clusterRun) moveStore(s *strike) {
 	}
 	req.Header.Set("x-edda-by", "the torture")
 	req.Header.Set("x-edda-why", "torture")
+	if len(c.shards) > 1 {
+		req.Header.Set(server.ShardHeader, strconv.Itoa(c.at.index))
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		c.t.Fatal(err)
@@ -209,7 +226,7 @@ func (c *clusterRun) moveStore(s *strike) {
 	})
 }
 
-func (c *clusterRun) leader() string { return c.servers.Leader(c.flow, clusterLog) }
+func (c *clusterRun) leader() string { return c.servers.Leader(c.flow, c.at.stream) }
 
 func (c *clusterRun) anyServer() string {
 	return []string{"n1", "n2", "n3"}[c.rnd.IntN(3)]

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,9 +29,6 @@ import (
 )
 
 const (
-	// clusterShard is the shard of the cluster "shop", and clusterLog the stream of its log.
-	clusterShard = "shop_0"
-	clusterLog   = "EDDA_LOG_" + clusterShard
 	// clusterRound is the time of a round of lots. Its messages are spread over it, so that a pause in the log is one of
 	// the cluster.
 	clusterRound     = time.Second
@@ -38,6 +36,8 @@ const (
 	// clusterWithin bounds what comes after a fault: elections of several streams take 4 to 9 s each, a conviction
 	// 3 s, and a machine that is busy with seven processes and other tests its time.
 	clusterWithin = 90 * time.Second
+	// spreadCalm is longer than a node waits between two looks at whether the shards are spread.
+	spreadCalm = 12 * time.Second
 	// downMost is how long a killed process stays away.
 	downMost = 6 * time.Second
 )
@@ -68,7 +68,8 @@ type clusterRun struct {
 	*torture
 	servers *natscluster.Cluster
 	flow    jetstream.JetStream // on a connection that goes to the next server
-	log     *clusterlog.Log
+	shards  []*clusterShard
+	at      *clusterShard // the one that is looked at, or is to lose its owner
 	rnd     *rand.Rand
 	nodes   []*clusterNode
 	load    *producer
@@ -76,7 +77,43 @@ type clusterRun struct {
 	flowed  chan struct{} // closed when the last was released
 	struck  []strike
 	wiped   int
-	heads   []logged // of the log's messages, once the cluster has stopped
+}
+
+// clusterShard is a shard of the cluster "shop".
+type clusterShard struct {
+	index  int
+	stream string          // of its log
+	beats  string          // the bucket of its nodes
+	folder string          // of its store, in that of a node
+	log    *clusterlog.Log // nil before its first owner
+	heads  []logged        // of the log's messages, once the cluster has stopped
+}
+
+// clusterShards are the shards of the cluster; one has all keys.
+func clusterShards(n int) (all []*clusterShard) {
+	for i := range n {
+		s := &clusterShard{index: i, stream: "EDDA_LOG_shop_" + strconv.Itoa(i), beats: "EDDA_CLUSTER_shop", folder: "store"}
+		if n > 1 {
+			s.folder = filepath.Join("shard-"+strconv.Itoa(i), "store")
+		}
+		if i > 0 {
+			s.beats = fmt.Sprintf("EDDA_SHARD_%d_shop", i)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// each looks at each shard in turn, and then at the one before again.
+func (c *clusterRun) each(look func() bool) bool {
+	before := c.at
+	defer func() { c.at = before }()
+	for _, c.at = range c.shards {
+		if !look() {
+			return false
+		}
+	}
+	return true
 }
 
 // clusterNode is one node: its folder, and the process if there is one.
@@ -92,6 +129,10 @@ func newClusterRun(t *testing.T) *clusterRun {
 	beside(t)
 	c := &clusterRun{torture: prepareTorture(t, crashSeed(t), &tortured, tortureManifest), calmed: make(chan struct{}), flowed: make(chan struct{})}
 	c.rnd = rand.New(rand.NewPCG(c.seed, 4))
+	c.shards = clusterShards(envInt(t, "EDDA_CRASH_SHARDS", 1))
+	if c.at = c.shards[0]; len(c.shards) > 1 {
+		c.of = len(c.shards)
+	}
 	c.servers = natscluster.Start(t)
 	c.natsURL, c.streams = c.servers.URLs(), c.servers.URLs()
 	c.flow = c.servers.Connect(c.servers.URLs())
@@ -105,11 +146,13 @@ func newClusterRun(t *testing.T) *clusterRun {
 	for _, n := range c.nodes {
 		c.startNode(n)
 	}
-	c.wait("the cluster has an owner", func() bool { return c.lookForOwner() != nil })
+	c.wait("each shard has an owner", func() bool { return c.each(func() bool { return c.lookForOwner() != nil }) })
 	ctx, cancel := context.WithTimeout(t.Context(), clusterWithin)
 	defer cancel()
-	if c.log, err = clusterlog.Open(ctx, c.flow, clusterlog.Options{Shard: clusterShard}); err != nil {
-		t.Fatal(err)
+	for _, s := range c.shards {
+		if s.log, err = clusterlog.Open(ctx, c.flow, clusterlog.Options{Shard: strings.TrimPrefix(s.stream, "EDDA_LOG_")}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c.wait("every node follows", c.allFollow)
 	c.load = produceTo(t, c.flow, rand.New(rand.NewPCG(c.seed, 2)), clusterRound/messagesOfARound, clusterWithin)
@@ -143,7 +186,7 @@ func (c *clusterRun) node(name string) *clusterNode {
 	n.child = &child{t: c.t, out: &screen{}, err: &screen{}, addr: addr, nats: c.streams, tenant: "default"}
 	n.Process = harness.New(name, filepath.Join(c.dir, name+".log"), func() *exec.Cmd {
 		cmd := exec.Command(c.build.get(c.t), "run", "--config", c.config, "--role", "saga,effect", "--cluster", "shop", "--node", name,
-			"--nats-url", c.natsURL, "--addr", addr, "--data", n.data, c.manifest)
+			"--nats-url", c.natsURL, "--addr", addr, "--data", n.data, "--shards", strconv.Itoa(len(c.shards)), c.manifest)
 		cmd.Env = harness.Environ("EDDA_LOG_LEVEL=info")
 		return cmd
 	})
@@ -209,12 +252,12 @@ func (c *clusterRun) pass(d time.Duration) {
 	c.wait("time passes", func() bool { return time.Now().After(end) })
 }
 
-// last is the last message of the log; false where nobody answers.
+// last is the last message of the shard's log; false where nobody answers.
 func (c *clusterRun) last() (cluster.Last, bool) {
-	if c.log == nil {
+	if c.at.log == nil {
 		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
 		defer cancel()
-		s, err := c.flow.Stream(ctx, clusterLog)
+		s, err := c.flow.Stream(ctx, c.at.stream)
 		if err != nil {
 			return cluster.Last{}, false
 		}
@@ -227,7 +270,7 @@ func (c *clusterRun) last() (cluster.Last, bool) {
 	}
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
 	defer cancel()
-	last, err := c.log.End(ctx)
+	last, err := c.at.log.End(ctx)
 	return last, err == nil
 }
 
@@ -292,7 +335,7 @@ func (c *clusterRun) standby() *clusterNode {
 func (c *clusterRun) following() (out []*clusterNode) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
 	defer cancel()
-	beats, err := c.flow.KeyValue(ctx, "EDDA_CLUSTER_shop")
+	beats, err := c.flow.KeyValue(ctx, c.at.beats)
 	if err != nil {
 		return nil
 	}
@@ -307,7 +350,28 @@ func (c *clusterRun) following() (out []*clusterNode) {
 	return out
 }
 
-func (c *clusterRun) allFollow() bool { return len(c.following()) == len(c.nodes) }
+// allFollow tells whether each node has a copy of each shard.
+func (c *clusterRun) allFollow() bool {
+	return c.each(func() bool { return len(c.following()) == len(c.nodes) })
+}
+
+// awaitSpread waits until each shard has had the same owner for some time, so that none moves any more.
+func (c *clusterRun) awaitSpread() {
+	c.t.Helper()
+	if len(c.shards) == 1 {
+		return
+	}
+	owners, since := map[*clusterShard]*clusterNode{}, time.Now()
+	c.wait("the shards move no more", func() bool {
+		c.each(func() bool {
+			if o := c.lookForOwner(); o == nil || owners[c.at] != o {
+				owners[c.at], since = o, time.Now()
+			}
+			return true
+		})
+		return time.Since(since) > spreadCalm
+	})
+}
 
 // allAgree compares what the nodes say about the cluster when nothing goes on any more.
 func (c *clusterRun) allAgree(o *clusterNode) {
@@ -316,10 +380,17 @@ func (c *clusterRun) allAgree(o *clusterNode) {
 		var said server.ClusterStatus
 		c.wait("the nodes agree", func() bool {
 			n.get("/cluster", &said)
-			behind := slices.ContainsFunc(said.Nodes, func(other server.ClusterNode) bool {
+			of := server.ClusterShard{Owner: said.Owner, Nodes: said.Nodes}
+			if len(c.shards) > 1 {
+				if len(said.Shards) != len(c.shards) {
+					return false
+				}
+				of = said.Shards[c.at.index]
+			}
+			behind := slices.ContainsFunc(of.Nodes, func(other server.ClusterNode) bool {
 				return other.State != server.NodeAlive || other.Role == server.NodeJoining || other.Lag > 0
 			})
-			return said.Owner == o.name && len(said.Nodes) == len(c.nodes) && !behind
+			return of.Owner == o.name && len(of.Nodes) == len(c.nodes) && !behind
 		})
 		if said.Node != n.name || said.Problem != "" {
 			c.t.Errorf("%s says of the cluster: %+v", n.name, said)
@@ -335,24 +406,36 @@ func (c *clusterRun) settleAndJudgeAll() {
 	c.load.finish()
 	begin := time.Now()
 	c.wait("every node follows", c.allFollow)
+	c.awaitSpread()
 	o := c.owner()
 	c.child, c.data = o.child, o.data
 	c.operators.url = "http://" + c.standbys(o)[0].addr // which forwards to the owner
 	c.settle(c.load.sent)
 	c.t.Logf("everything had ended %v after the last event was sent", time.Since(begin).Round(time.Millisecond))
-	if longRound() { // replays and a compaction
+	c.wait("no outbox has rows", func() bool {
+		return !slices.ContainsFunc(c.nodes, func(n *clusterNode) bool { return n.metric("edda_outbox_items") > 0 })
+	})
+	if longRound() && len(c.shards) == 1 { // replays and a compaction, which are of one store
 		c.atRest()
 	}
-	c.allAgree(o)
+	c.each(func() bool {
+		c.allAgree(c.owner())
+		return true
+	})
 	for _, n := range append(c.standbys(o), o) {
 		if code := n.terminate(); code != 0 {
 			c.t.Errorf("%s: exit code %d: %s", n.name, code, n.Tail())
 		}
 		n.up, n.due = false, time.Now().Add(time.Hour)
 	}
-	c.judgeLog()
-	c.judgeCopies()
-	c.ledger = readBooks(c.t, filepath.Join(c.data, "store"), c.streams)
+	var stores []string
+	c.each(func() bool {
+		c.judgeLog()
+		c.judgeCopies()
+		stores = append(stores, filepath.Join(c.data, c.at.folder))
+		return true
+	})
+	c.ledger = readBooks(c.t, stores[0], c.streams, stores[1:]...)
 	c.ledger.shop = c.shop
 	c.ledger.judge(c.t, c.load.sent, false)
 	set := sagaSet(c.t, tortureSagas)
@@ -379,14 +462,17 @@ func (c *clusterRun) wipe(n *clusterNode) {
 
 // asides counts the copies that nodes have set aside, because they had parted from the log.
 func (c *clusterRun) asides() (n int) {
-	for _, node := range c.nodes {
-		entries, err := os.ReadDir(node.data)
-		if err != nil {
-			c.t.Fatal(err)
+	c.each(func() bool {
+		for _, node := range c.nodes {
+			entries, err := os.ReadDir(filepath.Dir(filepath.Join(node.data, c.at.folder)))
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			for _, e := range entries {
+				n += b2i(e.IsDir() && strings.HasPrefix(e.Name(), "store") && e.Name() != "store")
+			}
 		}
-		for _, e := range entries {
-			n += b2i(e.IsDir() && strings.HasPrefix(e.Name(), "store") && e.Name() != "store")
-		}
-	}
+		return true
+	})
 	return n
 }

@@ -30,6 +30,7 @@ type books struct {
 	events    []edda.Event // the producer's, in stream order
 	keys      []edda.Key
 	records   map[edda.Key][]store.Record // oldest first
+	stores    [][]store.Record            // the same: those of each store
 	instances map[edda.Key]*edda.Instance
 	claims    map[string]edda.Claim
 	published map[string][]published // by message id
@@ -63,14 +64,18 @@ func (b *books) wrong(t testing.TB, kind, format string, args ...any) {
 	}
 }
 
-func readBooks(t testing.TB, dir, natsURL string) *books {
+// readBooks reads the streams, the store in a folder, and those of the other shards.
+func readBooks(t testing.TB, dir, natsURL string, shards ...string) *books {
 	t.Helper()
 	b := &books{records: map[edda.Key][]store.Record{}, instances: map[edda.Key]*edda.Instance{}, claims: map[string]edda.Claim{},
 		published: map[string][]published{}, left: map[string]int{}, told: map[string]int{}}
 	_, js := client(t, natsURL)
 	b.readStreams(t, js)
-	b.readStore(t, dir)
-	b.readRows(t, filepath.Join(dir, store.FileName))
+	dirs := append([]string{dir}, shards...)
+	b.readStores(t, dirs)
+	for _, dir := range dirs {
+		b.readRows(t, filepath.Join(dir, store.FileName))
+	}
 	return b
 }
 
@@ -127,32 +132,29 @@ func (b *books) readStreams(t testing.TB, js jetstream.JetStream) {
 	}
 }
 
-func (b *books) readStore(t testing.TB, dir string) {
+// readStores reads the stores of all shards. No key is in two of them.
+func (b *books) readStores(t testing.TB, dirs []string) {
 	t.Helper()
-	db, err := store.Open(dir, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	b.findings = db.Check(context.Background())
 	seen := map[edda.Key]bool{}
-	for after := (edda.Key{}); ; {
-		page, err := db.Instances(store.Query{After: after, Limit: 1000})
+	var all []*store.DB
+	for _, dir := range dirs {
+		db, err := store.Open(dir, store.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(page) == 0 {
-			break
+		defer func() {
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		all = append(all, db)
+		b.findings = append(b.findings, db.Check(context.Background())...)
+		b.readInstances(t, db, seen)
+		letters, err := db.DeadLetters("", 1<<20)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for i := range page {
-			in := &page[i]
-			after, b.instances[in.Key], seen[in.Key] = in.Key, in, true
-			b.keys = append(b.keys, in.Key)
-		}
+		b.letters = append(b.letters, letters...)
 	}
 	for _, ev := range b.events {
 		if k := (edda.Key{Tenant: ev.Tenant, Saga: lotNamed(ev.AggregateID).saga, Correlation: ev.AggregateID}); !seen[k] {
@@ -160,20 +162,53 @@ func (b *books) readStore(t testing.TB, dir string) {
 			b.keys = append(b.keys, k)
 		}
 	}
+	for _, db := range all {
+		b.stores = append(b.stores, b.readHistories(t, db))
+	}
+}
+
+func (b *books) readInstances(t testing.TB, db *store.DB, seen map[edda.Key]bool) {
+	t.Helper()
+	for after := (edda.Key{}); ; {
+		page, err := db.Instances(store.Query{After: after, Limit: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return
+		}
+		for i := range page {
+			in := &page[i]
+			if seen[in.Key] {
+				b.wrong(t, "shards", "%s is in two stores", in.Key)
+			}
+			after, b.instances[in.Key], seen[in.Key] = in.Key, in, true
+			b.keys = append(b.keys, in.Key)
+		}
+	}
+}
+
+// readHistories returns the records of a store.
+func (b *books) readHistories(t testing.TB, db *store.DB) (all []store.Record) {
+	t.Helper()
 	for _, k := range b.keys {
 		records, err := db.History(k, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
+		if len(records) == 0 {
+			continue
+		}
+		if len(b.records[k]) > 0 {
+			b.wrong(t, "shards", "%s has records in two stores", k)
+		}
 		slices.Reverse(records)
-		b.records[k] = records
+		b.records[k], all = records, append(all, records...)
 		for _, r := range records {
 			b.last = max(b.last, r.Commit)
 		}
 	}
-	if b.letters, err = db.DeadLetters("", 1<<20); err != nil {
-		t.Fatal(err)
-	}
+	return all
 }
 
 // readRows reads what the store does not list.
@@ -336,10 +371,13 @@ func (b *books) wanted(ev edda.Event) edda.Fate {
 // after its command.
 func (b *books) judgeOrder(t testing.TB) {
 	t.Helper()
-	var all []store.Record
-	for _, records := range b.records {
-		all = append(all, records...)
+	for _, records := range b.stores {
+		b.judgeOrderIn(t, records)
 	}
+}
+
+func (b *books) judgeOrderIn(t testing.TB, all []store.Record) {
+	t.Helper()
 	slices.SortFunc(all, func(x, y store.Record) int {
 		if x.Commit != y.Commit {
 			return int(int64(x.Commit) - int64(y.Commit))

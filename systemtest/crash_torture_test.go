@@ -185,6 +185,7 @@ type torture struct {
 	build        *crashBuild
 	dir          string
 	data, config string
+	of           int // the shards of a cluster, if it has several
 	manifest     string
 	addr, points string // of the product's API, and of its failpoints
 	natsURL      string // as the product reaches it
@@ -508,8 +509,21 @@ func wantLetters(orders int) (n int) {
 // caughtUp tells whether every event and every result was taken.
 func (w *torture) caughtUp(js jetstream.JetStream) bool {
 	w.t.Helper()
+	for shard := range w.of {
+		asked := *w.child
+		asked.shard = strconv.Itoa(shard)
+		if !w.taken(js, &asked) {
+			return false
+		}
+	}
+	return w.of > 0 || w.taken(js, w.child)
+}
+
+// taken reports whether a process has taken all that the streams hold.
+func (w *torture) taken(js jetstream.JetStream, c *child) bool {
+	w.t.Helper()
 	var info server.Info
-	w.child.get("/info", &info)
+	c.get("/info", &info)
 	for _, name := range []string{wire.AggregateEvents, wire.WorkflowEvents, shopStream} {
 		s, err := js.Stream(w.t.Context(), name)
 		if err != nil {
