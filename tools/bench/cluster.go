@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +29,8 @@ const (
 	gapEvery = time.Millisecond
 	// betweenMoves is how long orders flow between two hand-overs.
 	betweenMoves = 300 * time.Millisecond
+	// steadyWithin is a time without an end of an order that is not over yet, and counts for the move.
+	steadyWithin = 50 * time.Millisecond
 )
 
 // clusterRun is W7: three NATS servers, and one process or the nodes of a cluster over them.
@@ -35,6 +38,8 @@ type clusterRun struct {
 	orderRun
 	servers *natsservers.Servers
 	nodes   []*benchNode // the first one owns the store
+	shards  int          // 0: one store
+	cores   float64      // that each node may use; 0: all
 }
 
 // benchNode is an edda run.
@@ -67,6 +72,7 @@ func (r *run) clusterOf(nodes int) (err error) {
 	if _, err := c.load(what+" warm", max(r.Instances/10, 10), atOnce); err != nil {
 		return err
 	}
+	full := 0.0 // orders a second
 	for _, phase := range []struct {
 		name    string
 		n, once int
@@ -75,12 +81,13 @@ func (r *run) clusterOf(nodes int) (err error) {
 		if err != nil {
 			return err
 		}
+		full = max(full, res.Rate)
 		r.add(res)
 	}
 	if nodes == 1 {
 		return nil
 	}
-	res, err := c.hands(what + " moves")
+	res, err := c.hands(what+" moves", full/2)
 	if err != nil {
 		return err
 	}
@@ -110,7 +117,7 @@ func (c *clusterRun) openCluster(nodes int) error {
 		return err
 	}
 	for i, addr := range addrs {
-		n := c.node(dir, fmt.Sprintf("n%d", i+1), addr, nodes > 1)
+		n := c.node(dir, fmt.Sprintf("n%d", i+1), addr, nodes > 1 || c.shards > 0)
 		if err := n.Start(); err != nil {
 			return err
 		}
@@ -133,9 +140,17 @@ func (c *clusterRun) node(dir, name, addr string, clustered bool) *benchNode {
 	if clustered {
 		args = append(args, "--cluster", "bench", "--node", name)
 	}
+	var more []string
+	if c.shards > 0 {
+		args, more = append(args, "--shards", strconv.Itoa(c.shards)), []string{"EDDA_CLUSTER_COPIES=2"}
+	}
 	n.Process = harness.New(name, filepath.Join(dir, name+".log"), func() *exec.Cmd {
 		cmd := exec.Command(c.Edda, append(args, filepath.Join(dir, "order.yaml"))...)
 		cmd.Env = harness.Environ("EDDA_EFFECTS_ALLOW=127.0.0.0/8", "EDDA_STREAMS_REPLICAS=3", "EDDA_TENANCY_ENABLED=true", "EDDA_LOG_LEVEL=warn")
+		if c.cores > 0 {
+			cmd.Env = append(cmd.Env, "GOMAXPROCS=1")
+		}
+		cmd.Env = append(cmd.Env, more...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for this process
 		return cmd
 	})
@@ -213,9 +228,10 @@ func (c *clusterRun) delivered() error {
 	})
 }
 
-// hands moves the store to and fro while orders flow. The latency is the longest time without an end of an order, of
+// hands moves the store to and fro while orders flow at a rate, which leaves room for those that came meanwhile. The
+// latency is the longest time without an end of an order, of
 // each move.
-func (c *clusterRun) hands(phase string) (*Result, error) {
+func (c *clusterRun) hands(phase string, rate float64) (*Result, error) {
 	l := c.client.Listen(0)
 	l.Repeats = true
 	ctx, stop := context.WithCancel(c.ctx)
@@ -229,7 +245,7 @@ func (c *clusterRun) hands(phase string) (*Result, error) {
 			if err = l.Begin(ctx, key, time.Now()); err == nil {
 				err = c.client.Publish("Order", key, "OrderPlaced", order(key, false))
 			}
-			_ = backoff.Wait(ctx, gapEvery) // 1,000 orders a second at most
+			_ = backoff.Wait(ctx, time.Duration(float64(time.Second)/rate))
 		}
 		flowing <- err
 	}()
@@ -246,7 +262,7 @@ func (c *clusterRun) hands(phase string) (*Result, error) {
 		return nil, err
 	}
 	return &Result{Workload: c.name, Phase: phase, Unit: "moves", Count: len(gaps), Latency: summarize(gaps), Costs: &Costs{},
-		Notes: []string{"the latency is the longest time in which no order ended, of each move"}}, nil
+		Notes: []string{fmt.Sprintf("the latency is the longest time in which no order ended, of each move; %.0f orders came a second", rate)}}, nil
 }
 
 // move has the owner hand over, and returns the longest time without an end of an order until some time later.
@@ -270,7 +286,7 @@ func (c *clusterRun) move(ctx context.Context, l *harness.Ends) (longest time.Du
 	tick := time.NewTicker(gapEvery)
 	defer tick.Stop()
 	count, since, calm := l.Count(), time.Now(), time.Time{}
-	for calm.IsZero() || time.Since(calm) < betweenMoves {
+	for calm.IsZero() || time.Since(calm) < betweenMoves || time.Since(since) > steadyWithin {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -125,6 +125,7 @@ func workloads() []workload {
 		{"W5", "W4 with other instances in the file", (*run).crowded},
 		{"W6", "restart", (*run).restart},
 		{"W7", "orders of W1 in one process and in a cluster of two nodes, over three NATS servers", (*run).clustered},
+		{"W8", "orders of W1 in a cluster of four shards: one, two and four nodes of 0.2 cores each", (*run).sharded},
 	}
 }
 
