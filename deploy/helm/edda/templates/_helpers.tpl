@@ -73,6 +73,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail "cluster.enabled needs secrets.node: with its token a pod copies the store of another one" -}}
 {{- end -}}
 {{- $n := dict "name" (.Values.cluster.name | default (include "edda.fullname" .)) "token_file" "/secrets/node/token" -}}
+{{- if gt (int .Values.cluster.shards) 1 -}}
+{{- $_ := set $n "shards" (int .Values.cluster.shards) -}}
+{{- end -}}
 {{- if .Values.secrets.tls -}}
 {{- $_ := set $n "ca" "/secrets/tls/ca.crt" -}}
 {{- end -}}
