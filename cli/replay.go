@@ -51,6 +51,9 @@ Every generation is built with its own version of the manifest, so it comes out
 unchanged. After a mistake in a manifest was corrected, --newest builds with the
 newest version; try it with --dry-run first.
 
+In a cluster with several shards each shard replays its instances; together they are
+one replay. Each exchanges nothing before it has built all of its own.
+
 edda replay list shows earlier replays. A saga called list, or ls, is replayed by:
 edda replay -- list
 
@@ -132,6 +135,7 @@ func (o *replayOrder) flags(cmd *cobra.Command, c *client) {
 	offer(cmd, "emit", []string{replay.EmitNone, replay.EmitNew, replay.EmitAll})
 	f.IntVar(&o.Version, "version", 0, "apply this version instead of each generation's own")
 	f.BoolVar(&o.Newest, "newest", false, "apply the newest version")
+	f.StringVar(&o.ID, "id", "", "ULID of the replay; a repeated call with it begins only what was not begun")
 	f.BoolVar(&o.DryRun, "dry-run", false, "compare and print the differences; change nothing")
 	f.StringVar(&c.why, "why", "", "the reason, for the audit (required without --dry-run)")
 	f.StringVar(&c.by, "by", "", "name for the audit (default: the calling user)")

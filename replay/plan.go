@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"edda"
 	"edda/internal/jsonvalue"
 	"edda/saga"
@@ -39,6 +41,7 @@ const aggregateEvents = "AGGREGATE_EVENTS"
 
 // Request says what an operator wants to replay.
 type Request struct {
+	ID      string // a ULID that names the replay; empty: Begin makes one
 	Tenant  string
 	Saga    string
 	Key     string // of one instance; all when empty
@@ -53,6 +56,7 @@ type Request struct {
 	DryRun   bool
 	By       string
 	Reason   string
+	Shards   int // of a cluster, if the replay is begun in each
 }
 
 func (r *Request) validate() error {
@@ -76,14 +80,19 @@ func (r *Request) validate() error {
 	case r.Version < 0:
 		return edda.Classify(edda.Permanent, "version %d: versions count from 1", r.Version)
 	}
+	if r.ID == "" {
+		r.ID = ulid.Make().String()
+	} else if _, err := ulid.ParseStrict(r.ID); err != nil {
+		return edda.Classify(edda.Permanent, "id %.40q: want a ULID, or none", r.ID)
+	}
 	return nil
 }
 
 // plan returns the request as the store records it.
-func (r Request) plan(id string, pin saga.Pin, now time.Time) store.Replay {
+func (r Request) plan(pin saga.Pin, now time.Time) store.Replay {
 	return store.Replay{
-		ID: id, Tenant: r.Tenant, Saga: r.Saga, Correlation: r.Key, Stream: r.Stream, FromSeq: r.FromSeq, FromTime: r.FromTime.UTC(),
-		Emit: r.Emit, Version: pin.Version, Hash: pin.Hash, By: r.By, Reason: r.Reason, Begun: now.UTC(), State: StateRunning,
+		ID: r.ID, Tenant: r.Tenant, Saga: r.Saga, Correlation: r.Key, Stream: r.Stream, FromSeq: r.FromSeq, FromTime: r.FromTime.UTC(),
+		Emit: r.Emit, Version: pin.Version, Hash: pin.Hash, By: r.By, Reason: r.Reason, Shards: r.Shards, Begun: now.UTC(), State: StateRunning,
 	}
 }
 

@@ -21,12 +21,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.uber.org/zap"
@@ -98,6 +98,8 @@ type Replayer struct {
 	log      *zap.Logger
 	metrics  *metrics
 	wake     chan struct{} // capacity 1
+
+	beginning sync.Mutex // held by Begin from its look at the ids until the replay has its own
 
 	mu      sync.Mutex // guards the fields below
 	reports []*Report  // oldest first
@@ -173,7 +175,8 @@ func (r *Replayer) next() *Report {
 }
 
 // Begin validates and records a replay and returns its report; Run executes it. A dry run is not
-// recorded, because it changes nothing: it ends with the process.
+// recorded, because it changes nothing: it ends with the process. If the request has the id of a replay
+// that has begun, Begin returns that one, so a call can be repeated.
 func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
 	if err := q.validate(); err != nil {
 		return Report{}, err
@@ -188,7 +191,12 @@ func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
 	if err := r.load(); err != nil {
 		return Report{}, err
 	}
-	report := &Report{Replay: q.plan(ulid.Make().String(), pin, r.options.Now()), DryRun: q.DryRun, Progress: Summary{Phase: PhaseWaiting}}
+	r.beginning.Lock()
+	defer r.beginning.Unlock()
+	report := &Report{Replay: q.plan(pin, r.options.Now()), DryRun: q.DryRun, Progress: Summary{Phase: PhaseWaiting}}
+	if begun, ok, err := r.begun(report); ok || err != nil {
+		return begun, err
+	}
 	if err := r.room(); err != nil {
 		return Report{}, err
 	}
@@ -205,6 +213,29 @@ func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
 	default:
 	}
 	return out, nil
+}
+
+// begun returns the report of the replay with the same id, if there is one. It fails if that one is another replay.
+func (r *Replayer) begun(q *Report) (out Report, ok bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.reports, func(other *Report) bool { return other.ID == q.ID })
+	if i < 0 {
+		return Report{}, false, nil
+	}
+	if out = r.reports[i].copy(); !out.same(q) {
+		return Report{}, false, edda.Classify(edda.Permanent, "the id %s is that of another replay: leave it out", q.ID)
+	}
+	return out, true, nil
+}
+
+// same reports whether two reports are of one request.
+func (r *Report) same(other *Report) bool {
+	a, b := r.Replay, other.Replay
+	for _, p := range []*store.Replay{&a, &b} { // what differs between two calls
+		p.By, p.Reason, p.Begun, p.Ended, p.State, p.Error, p.Summary = "", "", time.Time{}, time.Time{}, "", "", nil
+	}
+	return r.DryRun == other.DryRun && reflect.DeepEqual(a, b)
 }
 
 // checkStream refuses a stream that was never read. No instance took an input from it, so a
@@ -310,16 +341,16 @@ func (r *Replayer) Reports() ([]Report, error) {
 	defer r.mu.Unlock()
 	var out []Report
 	for _, report := range slices.Backward(r.reports) {
-		c := *report
-		c.Progress = report.Progress.clone()
-		out = append(out, c)
+		out = append(out, report.copy())
 	}
 	return out, nil
 }
 
-func (s Summary) clone() Summary {
+func (r *Report) copy() Report {
+	c := *r
+	s := &c.Progress
 	s.Differences, s.Work, s.Notes = slices.Clone(s.Differences), slices.Clone(s.Work), slices.Clone(s.Notes)
-	return s
+	return c
 }
 
 // note changes the progress of a report under the lock, because others read it.
@@ -374,8 +405,7 @@ func (r *Replayer) finish(ctx context.Context, report *Report, cause error, took
 func (r *Replayer) final(report *Report, cause error) Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	done := *report
-	done.Progress = report.Progress.clone()
+	done := report.copy()
 	done.Ended, done.State, done.Progress.Phase = r.options.Now().UTC(), StateDone, ""
 	if cause != nil {
 		done.State, done.Error = StateFailed, cause.Error()

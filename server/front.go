@@ -108,11 +108,11 @@ func (f *Front) spread(mux *http.ServeMux) {
 	handle("POST /v1/deadletters/{id}/{verb}", f.ofLetter)
 	handle("POST /v1/deadletters/{verb}", f.portions)
 	mux.HandleFunc("POST /admin/drain", f.drain) // of the whole node, whatever shard is named
-	for _, pattern := range []string{"POST /cluster/manifests", "POST /cluster/finalize", "POST /cluster/forget/{node}"} {
+	for _, pattern := range []string{"POST /admin/reload", "POST /cluster/manifests", "POST /cluster/finalize", "POST /cluster/forget/{node}"} {
 		handle(pattern, f.each)
 	}
 	for _, pattern := range []string{
-		"POST /cluster/move", "POST /v1/backup", "POST /admin/reload", "POST /admin/gc", "POST /admin/backup", "POST /admin/doctor", "POST /admin/compact",
+		"POST /cluster/move", "POST /v1/backup", "POST /admin/gc", "POST /admin/backup", "POST /admin/doctor", "POST /admin/compact",
 	} {
 		handle(pattern, f.unnamed)
 	}
@@ -197,7 +197,7 @@ func (f *Front) drain(w http.ResponseWriter, r *http.Request) {
 			missing = a
 			continue
 		case a.status != http.StatusOK || json.Unmarshal(a.body.Bytes(), &one) != nil:
-			a.explain(name, false)
+			a.explain(i, "")
 			a.copyTo(w)
 			return
 		}
@@ -231,6 +231,7 @@ func (f *Front) each(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var a, missing *recorded
+	after := ""
 	for i := range f.shards {
 		again := r.Clone(r.Context())
 		again.Body = io.NopCloser(bytes.NewReader(body))
@@ -240,9 +241,10 @@ func (f *Front) each(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		if a = asked; a.status >= 300 {
-			a.explain(fmt.Sprintf("shard %d", i), i > 0)
+			a.explain(i, after)
 			break
 		}
+		after = "the shards before it have taken the call, and take it again without harm: repeat it"
 	}
 	cmp.Or(a, missing).copyTo(w)
 }
@@ -403,15 +405,15 @@ func brokenOff(method string) *recorded {
 	return a
 }
 
-// explain says in a problem which shard has it, and that the shards before it have taken the call.
-func (a *recorded) explain(which string, after bool) {
+// explain says in a problem which shard has it, and what the shards before it have done.
+func (a *recorded) explain(shard int, after string) {
 	var p huma.ErrorModel
 	if json.Unmarshal(a.body.Bytes(), &p) != nil || p.Detail == "" {
 		return
 	}
-	p.Detail = which + ": " + p.Detail
-	if after {
-		p.Detail += "; the shards before it have taken the call, and take it again without harm: repeat it"
+	p.Detail = fmt.Sprintf("shard %d: %s", shard, p.Detail)
+	if after != "" {
+		p.Detail += "; " + after
 	}
 	a.body.Reset()
 	_ = json.NewEncoder(&a.body).Encode(&p)

@@ -113,8 +113,8 @@ func TestCountsAreThoseOfAllShards(t *testing.T) {
 	}
 }
 
-// TestReplaysOfAllShards are listed together; one is asked where it is, and one of an instance begins in its shard.
-func TestReplaysOfAllShards(t *testing.T) {
+// TestReplaysOfOneShard are listed together; one is asked where it is, and one of an instance begins in its shard.
+func TestReplaysOfOneShard(t *testing.T) {
 	reports := func(i int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			id := fmt.Sprint("R", i)
@@ -155,8 +155,100 @@ func TestReplaysOfAllShards(t *testing.T) {
 	if got := callFront(f, "POST", "/admin/replay", order).Body.String(); got != fmt.Sprint(want, " ", order) {
 		t.Errorf("of an instance: %s, want shard %d", got, want)
 	}
-	if w := callFront(f, "POST", "/admin/replay", `{"saga":"order"}`); w.Code != 422 || !strings.Contains(w.Body.String(), "--shard") {
-		t.Errorf("of a saga: %d %s", w.Code, w.Body)
+}
+
+// replayer is a shard that begins and lists replays.
+type replayer struct {
+	orders []string
+	begun  []replay.Report
+	down   bool
+}
+
+func (p *replayer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	list := ReplayList{Replays: p.begun}
+	if id := r.URL.Query().Get("id"); id != "" {
+		list.Replays = slices.DeleteFunc(slices.Clone(p.begun), func(r replay.Report) bool { return r.ID != id })
+	}
+	switch {
+	case p.down:
+		unavailable(w, "nobody owns it")
+	case r.Method == http.MethodPost:
+		body, _ := io.ReadAll(r.Body)
+		p.orders = append(p.orders, string(body))
+		var o ReplayOrder
+		if err := json.Unmarshal(body, &o); err != nil {
+			problem(w, 422, err.Error())
+			return
+		}
+		one := replay.Report{Replay: store.Replay{ID: o.ID, Saga: o.Saga, State: replay.StateDone, Shards: o.Shards}, DryRun: o.DryRun, Progress: replay.Summary{Same: 2}}
+		p.begun = append(p.begun, one)
+		answer(w, 200, one)
+	case len(list.Replays) == 0 && r.URL.RawQuery != "":
+		problem(w, 404, "no replay")
+	default:
+		answer(w, 200, list)
+	}
+}
+
+// TestAReplayOfASagaIsOneOverAllShards: it has one id, which is the caller's if it names one.
+func TestAReplayOfASagaIsOneOverAllShards(t *testing.T) {
+	parts := []*replayer{{}, {}}
+	f := frontOf(t, parts[0].ServeHTTP, parts[1].ServeHTTP)
+	begin := func(order string) replay.Report {
+		t.Helper()
+		w := callFront(f, "POST", "/admin/replay", order)
+		var r replay.Report
+		if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || w.Code != 200 {
+			t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+		}
+		return r
+	}
+	first := begin(`{"saga":"order","from_seq":9007199254740993,"emit":"new","unknown":1}`)
+	if first.Progress.Same != 4 || first.Shards != 2 || first.State != replay.StateDone {
+		t.Errorf("%+v", first)
+	}
+	for i, p := range parts {
+		for _, member := range []string{`"id":"` + first.ID + `"`, `"from_seq":9007199254740993`, `"emit":"new"`, `"unknown":1`, `"shards":2`} {
+			if !strings.Contains(p.orders[0], member) {
+				t.Errorf("shard %d got %s, which lacks %s", i, p.orders[0], member)
+			}
+		}
+	}
+	if named := begin(`{"saga":"order","id":"01ARZ3NDEKTSV4RRFFQ69G5FAV"}`); named.ID != "01ARZ3NDEKTSV4RRFFQ69G5FAV" {
+		t.Errorf("%+v", named)
+	}
+	for target, n := range map[string]int{"/admin/replay": 2, "/admin/replay?id=" + first.ID: 1} {
+		var list ReplayList
+		if err := json.Unmarshal(callFront(f, "GET", target, "").Body.Bytes(), &list); err != nil || len(list.Replays) != n || list.Replays[0].Progress.Same != 4 {
+			t.Errorf("%s: %+v, %v", target, list, err)
+		}
+	}
+	for order, code := range map[string]int{`{`: 422, `[]`: 422, `null`: 422} {
+		if w := callFront(f, "POST", "/admin/replay", order); w.Code != code {
+			t.Errorf("%s: %d %s", order, w.Code, w.Body)
+		}
+	}
+}
+
+// TestAReplayThatBeganInSomeShardsGoesOnInTheOthers: the problem names the id with which the call is repeated.
+func TestAReplayThatBeganInSomeShardsGoesOnInTheOthers(t *testing.T) {
+	parts := []*replayer{{}, {down: true}}
+	f := frontOf(t, parts[0].ServeHTTP, parts[1].ServeHTTP)
+	w := callFront(f, "POST", "/admin/replay", `{"saga":"order"}`)
+	id := parts[0].begun[0].ID
+	if text := w.Body.String(); w.Code != 503 || !strings.Contains(text, id) || !strings.Contains(text, "shard 1: ") || !strings.Contains(text, "repeat") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := callFront(f, "GET", "/admin/replay", ""); w.Code != 503 {
+		t.Errorf("a list that lacks a shard: %d %s", w.Code, w.Body)
+	}
+	parts[1].down = false
+	if w := callFront(f, "GET", "/admin/replay?id="+id, ""); w.Code != 200 || !strings.Contains(w.Body.String(), "shard 1 does not know") {
+		t.Errorf("half a replay: %d %s", w.Code, w.Body)
+	}
+	parts[0].down, parts[1].down = true, false
+	if w := callFront(f, "POST", "/admin/replay", `{"saga":"order"}`); w.Code != 503 || strings.Contains(w.Body.String(), "repeat the call with") {
+		t.Errorf("nothing has begun: %d %s", w.Code, w.Body)
 	}
 }
 

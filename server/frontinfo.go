@@ -1,16 +1,12 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"slices"
 
 	"edda/engine"
-	"edda/replay"
 )
 
 // info answers with what all shards run, and the sum of their counts. The store and the positions of one shard are in its own
@@ -34,9 +30,14 @@ func (f *Front) info(w http.ResponseWriter, r *http.Request) {
 
 // ofShard makes a call at a shard and decodes the answer. If there is none it answers with the problem, and returns false.
 func (f *Front) ofShard(w http.ResponseWriter, r *http.Request, shard int, into any) bool {
-	a := f.ask(r, shard)
+	return f.decode(w, f.ask(r, shard), shard, "", into)
+}
+
+// decode decodes the answer of a shard. If it is a problem, the front answers with it and what to know about the shards
+// before it, and decode returns false.
+func (f *Front) decode(w http.ResponseWriter, a *recorded, shard int, after string, into any) bool {
 	if a.status != http.StatusOK {
-		a.explain(fmt.Sprintf("shard %d", shard), false)
+		a.explain(shard, after)
 		a.copyTo(w)
 		return false
 	}
@@ -74,43 +75,4 @@ func (all *Info) add(one Info) {
 	if one.Started.After(all.Started) {
 		all.Started = one.Started
 	}
-}
-
-// replays lists the replays of all shards, the newest first, or answers with one of them.
-func (f *Front) replays(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Query().Get("id") != "" {
-		_, a := f.find(r)
-		a.copyTo(w)
-		return
-	}
-	all := ReplayList{Replays: []replay.Report{}}
-	for i := range f.shards {
-		var one ReplayList
-		if !f.ofShard(w, r.Clone(r.Context()), i, &one) {
-			return
-		}
-		all.Replays = append(all.Replays, one.Replays...)
-	}
-	slices.SortStableFunc(all.Replays, func(a, b replay.Report) int { return b.Begun.Compare(a.Begun) })
-	answer(w, http.StatusOK, all)
-}
-
-// replay begins a replay of one instance in its shard. That of a whole saga is one of a shard.
-func (f *Front) replay(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		problem(w, http.StatusRequestEntityTooLarge, err.Error())
-		return
-	}
-	var o ReplayOrder
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	if err := json.Unmarshal(body, &o); err != nil { // a shard says what is wrong
-		f.pass(w, r, 0)
-		return
-	}
-	if o.Key == "" {
-		f.unnamed(w, r)
-		return
-	}
-	f.pass(w, r, f.shardOf(r, o.Saga, o.Key))
 }

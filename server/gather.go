@@ -116,7 +116,7 @@ func (f *Front) gather(w http.ResponseWriter, r *http.Request, g gathering) {
 	var union []json.RawMessage
 	for i := range pages {
 		if pages[i].problem != nil {
-			pages[i].problem.explain(fmt.Sprintf("shard %d", i), false)
+			pages[i].problem.explain(i, "")
 			pages[i].problem.copyTo(w)
 			return
 		}
@@ -278,7 +278,7 @@ func (f *Front) portions(w http.ResponseWriter, r *http.Request) {
 	a := f.ask(again, shard)
 	var p LetterPortion
 	if a.status != http.StatusOK || json.Unmarshal(a.body.Bytes(), &p) != nil {
-		a.explain(fmt.Sprintf("shard %d", shard), false)
+		a.explain(shard, "")
 		a.copyTo(w)
 		return
 	}

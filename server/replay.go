@@ -30,6 +30,7 @@ type replayInput struct {
 
 // ReplayOrder is the request of a replay.
 type ReplayOrder struct {
+	ID       string    `json:"id,omitempty" maxLength:"26" doc:"a ULID: a call that is repeated with it begins no second replay; made when left out"`
 	Saga     string    `json:"saga" minLength:"1"`
 	Key      string    `json:"key,omitempty" doc:"of one instance; all when left out"`
 	Stream   string    `json:"stream,omitempty" doc:"of from_seq; AGGREGATE_EVENTS when left out"`
@@ -39,6 +40,7 @@ type ReplayOrder struct {
 	Version  int       `json:"version,omitempty" minimum:"0" doc:"apply this version, instead of the one that each generation ran on"`
 	Newest   bool      `json:"newest,omitempty" doc:"apply the newest version"`
 	DryRun   bool      `json:"dry_run,omitempty" doc:"compare, and change nothing"`
+	Shards   int       `json:"shards,omitempty" minimum:"0" doc:"of a cluster, set by the node that begins the replay in each of them"`
 }
 
 type replaysInput struct {
@@ -73,7 +75,7 @@ func (s *Server) beginReplay(ctx context.Context, in *replayInput) (*body[replay
 		return nil, err
 	}
 	report, err := s.options.Replays.Begin(ctx, replay.Request{
-		Tenant: tenant, Saga: o.Saga, Key: o.Key, Stream: o.Stream, FromSeq: o.FromSeq, FromTime: o.FromTime, Emit: o.Emit,
+		ID: o.ID, Shards: o.Shards, Tenant: tenant, Saga: o.Saga, Key: o.Key, Stream: o.Stream, FromSeq: o.FromSeq, FromTime: o.FromTime, Emit: o.Emit,
 		Version: o.Version, Newest: o.Newest, DryRun: o.DryRun, By: in.By, Reason: in.Why,
 	})
 	return s.begun(report, err)

@@ -31,6 +31,8 @@ type Replay struct {
 	Hash    string `json:"hash,omitempty"`
 	By      string `json:"by,omitempty"`
 	Reason  string `json:"reason,omitempty"`
+	// Shards is the number of shards that a replay of a whole cluster is begun in: this one is a part of it.
+	Shards int `json:"shards,omitempty"`
 
 	Begun time.Time `json:"begun"`
 	Ended time.Time `json:"ended,omitzero"`

@@ -15,6 +15,7 @@ import (
 
 	"edda"
 	"edda/internal/testkit/natscluster"
+	"edda/replay"
 	"edda/server"
 )
 
@@ -230,6 +231,25 @@ func TestAClusterOfSeveralShards(t *testing.T) {
 		nodes["n1"].get("/v1/deadletters", &letters)
 		if len(letters.DeadLetters) != 0 {
 			t.Errorf("dead letters are left: %+v", letters.DeadLetters)
+		}
+	})
+	t.Run("a saga is replayed in all shards", func(t *testing.T) {
+		for _, saga := range []string{"order", "parcel", "listener"} {
+			out, code := nodes["n3"].cli("replay", saga, "--dry-run", "-o", "json", "--tenant", "default")
+			var r replay.Report
+			if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Progress.Same != last || r.Progress.Extra != 0 {
+				t.Errorf("%s: %d %s", saga, code, out)
+			}
+		}
+		out, code := nodes["n1"].cli("replay", "order", "--emit", "new", "--yes", "--why", "a test", "-o", "json", "--tenant", "default")
+		var r replay.Report
+		if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Progress.Same != last || r.Progress.Sent != 0 {
+			t.Fatalf("%d %s", code, out)
+		}
+		var known server.ReplayList
+		nodes["n2"].get("/admin/replay", &known)
+		if !slices.ContainsFunc(known.Replays, func(k replay.Report) bool { return k.ID == r.ID && k.Progress.Same == last && k.Shards == shards }) {
+			t.Errorf("n2 knows %+v", known.Replays)
 		}
 	})
 	t.Run("manifests go to each shard", func(t *testing.T) {

@@ -415,7 +415,8 @@ func (c *clusterRun) settleAndJudgeAll() {
 	c.wait("no outbox has rows", func() bool {
 		return !slices.ContainsFunc(c.nodes, func(n *clusterNode) bool { return n.metric("edda_outbox_items") > 0 })
 	})
-	if longRound() && len(c.shards) == 1 { // replays and a compaction, which are of one store
+	c.operators.shards = len(c.shards)
+	if longRound() {
 		c.atRest()
 	}
 	c.each(func() bool {

@@ -74,6 +74,8 @@ type operators struct {
 	url  string
 	http http.Client
 	by   string
+	// shards are those of the cluster, and no header names one of a single store.
+	shards int
 
 	mu      sync.Mutex // guards all below
 	resent  map[string]string
@@ -109,7 +111,7 @@ func (o *operators) during(a *act) (end func()) {
 
 // call does one act by HTTP. What the server refuses is an error that names its
 // status: a conflict may be right, since a killed process may have done it.
-func (o *operators) call(ctx context.Context, method, path string, body any) ([]byte, error) {
+func (o *operators) call(ctx context.Context, method, path string, body any, headers ...string) ([]byte, error) {
 	var text []byte
 	if body != nil {
 		text = encoded(body)
@@ -119,6 +121,10 @@ func (o *operators) call(ctx context.Context, method, path string, body any) ([]
 		return nil, err
 	}
 	for name, value := range map[string]string{"Content-Type": "application/json", "x-tenant-id": "default", "x-edda-by": o.by, "x-edda-why": "torture"} {
+		req.Header.Set(name, value)
+	}
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
 		req.Header.Set(name, value)
 	}
 	resp, err := o.http.Do(req)
@@ -152,9 +158,21 @@ func (o *operators) did(what string) {
 	o.done[what]++
 }
 
-// upkeep is an act whose answer comes in lines; the last one is its result.
+// upkeep is an act on each store, whose answer comes in lines; the last one is its result.
 func (o *operators) upkeep(ctx context.Context, what string) error {
-	out, err := o.call(ctx, http.MethodPost, "/admin/"+what, nil)
+	if o.shards < 2 {
+		return o.upkeepOf(ctx, what)
+	}
+	for i := range o.shards {
+		if err := o.upkeepOf(ctx, what, fmt.Sprintf("%s: %d", server.ShardHeader, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *operators) upkeepOf(ctx context.Context, what string, headers ...string) error {
+	out, err := o.call(ctx, http.MethodPost, "/admin/"+what, nil, headers...)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,93 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A replay of a whole cluster has a part in each shard, all with one id. Each part exchanges nothing before it has built
+// everything; a part may fail while others exchange.
+
+// Whole is the report of a replay from its parts by shard; nil where a shard does not know its part. There must be
+// one at least.
+func Whole(parts []*Report) Report {
+	var out *Report
+	missing := -1
+	for shard, part := range parts {
+		switch {
+		case part == nil:
+			if missing < 0 {
+				missing = shard
+			}
+		case out == nil:
+			first := part.copy()
+			out = &first
+			out.Error = inShard(shard, out.Error)
+		default:
+			out.add(part, shard)
+		}
+	}
+	if missing < 0 || out.State == StateRunning {
+		return *out
+	}
+	lacks := fmt.Sprintf("shard %d does not know its part of this replay", missing)
+	if out.DryRun && out.State == StateDone { // it compared less than it was asked to
+		out.State, out.Error = StateFailed, lacks+": a dry run ends with its process"
+		return *out
+	}
+	out.Progress.Notes = append(out.Progress.Notes, lacks+": if it was never begun there, repeat the call with the id")
+	return *out
+}
+
+// inShard adds to an error in which shard it was.
+func inShard(shard int, problem string) string {
+	if problem == "" {
+		return ""
+	}
+	return fmt.Sprintf("shard %d: %s", shard, problem)
+}
+
+// add adds the part of another shard.
+func (r *Report) add(part *Report, shard int) {
+	if part.Begun.Before(r.Begun) {
+		r.Begun = part.Begun
+	}
+	running := StateRunning
+	switch {
+	case r.State == running:
+	case part.State == running:
+		r.State, r.Ended, r.Progress.Phase = running, time.Time{}, part.Progress.Phase
+	case part.Ended.After(r.Ended):
+		r.Ended = part.Ended
+	}
+	if part.State == StateFailed {
+		r.Error = cmp.Or(r.Error, inShard(shard, part.Error))
+		if r.State == StateDone {
+			r.State = StateFailed
+		}
+	}
+	r.Progress.add(part.Progress)
+}
+
+// add adds the counts of another part, and what is shown of it as far as there is room.
+func (s *Summary) add(o Summary) {
+	for _, c := range []struct {
+		to   *int
+		more int
+	}{
+		{&s.KeysTotal, o.KeysTotal}, {&s.KeysDone, o.KeysDone}, {&s.EventsTotal, o.EventsTotal}, {&s.EventsDone, o.EventsDone},
+		{&s.Same, o.Same}, {&s.Changed, o.Changed}, {&s.Exchanged, o.Exchanged}, {&s.Before, o.Before}, {&s.Extra, o.Extra},
+		{&s.Expired, o.Expired}, {&s.Unbuilt, o.Unbuilt}, {&s.NewWork, o.NewWork}, {&s.GoneWork, o.GoneWork}, {&s.AllWork, o.AllWork}, {&s.Sent, o.Sent},
+	} {
+		*c.to += c.more
+	}
+	s.Differences = append(s.Differences, o.Differences[:min(len(o.Differences), MaxShown-len(s.Differences))]...)
+	s.Work = append(s.Work, o.Work[:min(len(o.Work), MaxShown-len(s.Work))]...)
+	for _, n := range o.Notes {
+		if !slices.Contains(s.Notes, n) {
+			s.Notes = append(s.Notes, n)
+		}
+	}
+}

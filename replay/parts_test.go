@@ -1,0 +1,80 @@
+package replay
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"edda/store"
+)
+
+func partOf(state, problem string, begun, ended int64, p Summary) *Report {
+	r := &Report{Replay: store.Replay{ID: "R", State: state, Error: problem, Begun: time.Unix(begun, 0)}, Progress: p}
+	if ended > 0 {
+		r.Ended = time.Unix(ended, 0)
+	}
+	return r
+}
+
+// TestAReplayIsTheSumOfItsParts: it runs as long as one of them does, and has failed if one has.
+func TestAReplayIsTheSumOfItsParts(t *testing.T) {
+	counts := Summary{
+		KeysTotal: 1, KeysDone: 2, EventsTotal: 3, EventsDone: 4, Same: 5, Changed: 6, Exchanged: 7, Before: 8, Extra: 9,
+		Expired: 10, Unbuilt: 11, NewWork: 12, GoneWork: 13, AllWork: 14, Sent: 15, Notes: []string{"a", "b"},
+	}
+	other := counts
+	other.Notes, other.Phase = []string{"b", "c"}, PhaseBuild
+	got := Whole([]*Report{partOf(StateDone, "", 5, 9, counts), partOf(StateRunning, "", 4, 0, other), partOf(StateDone, "", 6, 7, counts)})
+	if got.State != StateRunning || got.Progress.Phase != PhaseBuild || !got.Ended.IsZero() || !got.Begun.Equal(time.Unix(4, 0)) {
+		t.Errorf("%+v", got)
+	}
+	want := Summary{
+		Phase: PhaseBuild, KeysTotal: 3, KeysDone: 6, EventsTotal: 9, EventsDone: 12, Same: 15, Changed: 18, Exchanged: 21, Before: 24, Extra: 27,
+		Expired: 30, Unbuilt: 33, NewWork: 36, GoneWork: 39, AllWork: 42, Sent: 45, Notes: []string{"a", "b", "c"},
+	}
+	if fmt.Sprint(got.Progress) != fmt.Sprint(want) {
+		t.Errorf("%+v, want %+v", got.Progress, want)
+	}
+	if done := Whole([]*Report{partOf(StateDone, "", 5, 9, counts), partOf(StateDone, "", 4, 8, counts)}); done.State != StateDone || !done.Ended.Equal(time.Unix(9, 0)) {
+		t.Errorf("%+v", done)
+	}
+	for _, parts := range [][]*Report{
+		{partOf(StateDone, "", 1, 2, counts), partOf(StateFailed, "it broke", 1, 3, counts)},
+		{partOf(StateFailed, "it broke", 1, 3, counts), partOf(StateDone, "", 1, 2, counts)},
+	} {
+		if got := Whole(parts); got.State != StateFailed || !strings.Contains(got.Error, "it broke") || !strings.HasPrefix(got.Error, "shard ") {
+			t.Errorf("%+v", got)
+		}
+	}
+	if running := Whole([]*Report{partOf(StateFailed, "it broke", 1, 3, counts), partOf(StateRunning, "", 1, 0, counts)}); running.State != StateRunning || !running.Ended.IsZero() {
+		t.Errorf("%+v", running)
+	}
+}
+
+func TestOnlyTheFirstDifferencesOfAllPartsAreShown(t *testing.T) {
+	many := Summary{Differences: make([]Difference, MaxShown-1), Work: make([]WorkItem, MaxShown)}
+	got := Whole([]*Report{partOf(StateDone, "", 1, 2, many), partOf(StateDone, "", 1, 2, many)})
+	if len(got.Progress.Differences) != MaxShown || len(got.Progress.Work) != MaxShown {
+		t.Errorf("%d differences, %d pieces of work", len(got.Progress.Differences), len(got.Progress.Work))
+	}
+}
+
+// TestAReplayThatLacksAPartSaysSo: a dry run has compared less than it was asked to.
+func TestAReplayThatLacksAPartSaysSo(t *testing.T) {
+	done := partOf(StateDone, "", 1, 2, Summary{Same: 1})
+	if got := Whole([]*Report{done, nil, nil}); got.State != StateDone || len(got.Progress.Notes) != 1 || !strings.Contains(got.Progress.Notes[0], "shard 1 ") {
+		t.Errorf("%+v", got)
+	}
+	dry := partOf(StateDone, "", 1, 2, Summary{Same: 1})
+	dry.DryRun = true
+	if got := Whole([]*Report{nil, dry}); got.State != StateFailed || !strings.Contains(got.Error, "shard 0 ") {
+		t.Errorf("%+v", got)
+	}
+	if got := Whole([]*Report{partOf(StateRunning, "", 1, 0, Summary{}), nil}); got.State != StateRunning || len(got.Progress.Notes) != 0 {
+		t.Errorf("%+v", got)
+	}
+	if len(done.Progress.Notes) != 0 {
+		t.Error("the part was changed")
+	}
+}
