@@ -38,6 +38,7 @@ func TestLog(t *testing.T) {
 		{"answers", testLostAnswers},
 		{"slow", testSlowLink},
 		{"unfit", testUnfit},
+		{"unheard", testPullThatNoServerTakes},
 		{"quiet", testQuietConsumer},
 		{"killed", testKilledLeader},
 		{"frozen", testTakeoverWithFrozenLeader},
@@ -445,6 +446,40 @@ func testUnfit(t *testing.T, _ *natscluster.Cluster, js jetstream.JetStream) {
 	testkit.WantError(t, err, edda.Permanent, "stream not found")
 }
 
+// firstLost is a stream whose first consumer is lost before its first pull.
+type firstLost struct {
+	jetstream.Stream
+	made chan time.Time
+}
+
+func (s firstLost) CreateConsumer(ctx context.Context, o jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	cons, err := s.Stream.CreateConsumer(ctx, o)
+	if err == nil && len(s.made) == 0 {
+		err = s.DeleteConsumer(ctx, cons.CachedInfo().Name)
+	}
+	s.made <- time.Now()
+	return cons, err
+}
+
+// testPullThatNoServerTakes: the reader makes another consumer at once. It does not wait for heartbeats, and does not read
+// one message after the other from the leader meanwhile.
+func testPullThatNoServerTakes(t *testing.T, _ *natscluster.Cluster, js jetstream.JetStream) {
+	n := open(t, js, "a")
+	n.take()
+	for i := range 3 * fewMessages {
+		testkit.Must(t, n.append(t.Context(), fmt.Sprint(i)))
+	}
+	reader, made := open(t, js, "b"), make(chan time.Time, 10)
+	reader.log.stream = firstLost{reader.log.stream, made}
+	testkit.Must(t, reader.log.Read(t.Context(), cluster.Mark{}, n.at.Seq, func(cluster.Mark, cluster.Record) error { return nil }))
+	if len(made) < 2 {
+		t.Fatal("the reader made one consumer")
+	}
+	if first, second := <-made, <-made; second.Sub(first) > pullHeartbeat {
+		t.Errorf("the second consumer came after %s", second.Sub(first))
+	}
+}
+
 // testQuietConsumer freezes the server of a reader's consumer, which is not the leader's: the reader has the next record
 // from the leader, before it gives the consumer up.
 func testQuietConsumer(t *testing.T, c *natscluster.Cluster, js jetstream.JetStream) {
@@ -497,7 +532,7 @@ func testQuietConsumer(t *testing.T, c *natscluster.Cluster, js jetstream.JetStr
 		took := time.Since(begin)
 		cancel()
 		<-ended
-		if took > checkAfter {
+		if took > 2*pullHeartbeat {
 			t.Errorf("the record comes after %s, when the consumer is given up", took)
 		}
 		return

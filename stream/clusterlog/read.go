@@ -21,11 +21,8 @@ const (
 	// pullMessages and pullBytes bound the messages in flight from the server.
 	pullMessages = 256
 	pullBytes    = 8 << 20
-	// pullHeartbeat is the least that the client allows. Two lost ones would tell that the consumer is gone with its
-	// server, if the client waited for a message that long.
+	// pullHeartbeat is the least that the client allows. Two lost ones tell that the consumer is gone with its server.
 	pullHeartbeat = 500 * time.Millisecond
-	// checkAfter is how long nothing comes until the consumer is looked at.
-	checkAfter = time.Second
 	// quietLeast and quietMost bound how long the consumer sends nothing until the leader is asked. The consumer may be on
 	// a server that follows, which learns of the last message with the next one, or up to a second later. The last message
 	// of an owner is the one that hands over.
@@ -76,58 +73,81 @@ type visitError struct{ error }
 
 func (e visitError) Unwrap() error { return e.error }
 
-// consume reads from a new consumer until an error, or nil at the end.
+// consume reads from a new consumer until an error, or nil at the end. The client calls back for each message, and for
+// errors that its iterator hides: a pull that no server took is one. In a cluster of NATS the server of this connection may
+// learn of a new consumer later than the client does.
 func (l *Log) consume(ctx context.Context, r *cluster.Reader, until uint64, visit cluster.Visit) error {
 	cons, err := l.consumer(ctx, r.Seq()+1)
 	if err != nil {
 		return err
 	}
 	defer l.remove(ctx, cons)
-	messages, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
-		jetstream.PullHeartbeat(pullHeartbeat))
+	feeding, cancel := context.WithCancel(ctx)
+	defer cancel()
+	messages, failed := make(chan jetstream.Msg), make(chan error, 1)
+	feed := func(m jetstream.Msg) {
+		select {
+		case messages <- m:
+		case <-feeding.Done():
+		}
+	}
+	fail := func(_ jetstream.ConsumeContext, err error) {
+		select {
+		case failed <- err:
+		default: // the first one ends the reading
+		}
+	}
+	reading, err := cons.Consume(feed, jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
+		jetstream.PullHeartbeat(pullHeartbeat), jetstream.ConsumeErrHandler(fail))
 	if err != nil {
 		return final(err)
 	}
-	defer messages.Stop()
+	defer reading.Stop()
 	p := pace{last: time.Now()}
-	wait, checked := p.patience(), p.last
+	wait := p.patience()
+	quiet := time.NewTimer(wait)
+	defer quiet.Stop()
 	for r.Seq() < until {
-		m, err := next(ctx, messages, wait)
-		if err != nil {
-			return final(err)
-		}
-		if m == nil {
-			before := r.Seq()
-			if err := l.ahead(ctx, r, until, visit); err != nil {
+		select {
+		case m := <-messages:
+			if err := take(r, m, visit); err != nil {
 				return err
 			}
-			wait = min(2*wait, quietMost)
-			if r.Seq() > before {
+			p.came()
+			wait = p.patience()
+		case <-quiet.C:
+			came, err := l.ahead(ctx, r, visit)
+			switch {
+			case err != nil:
+				return err
+			case came: // look for the next one there, too, unless the consumer sends it meanwhile
 				p.came()
-				wait = p.patience()
+				wait = 0
+			default:
+				wait = min(max(2*wait, p.patience()), quietMost)
 			}
-			if time.Since(checked) >= checkAfter {
-				checked = time.Now()
-				if err := l.check(ctx, cons, r.Seq()); err != nil {
-					return err
-				}
-			}
-			continue
+		case err := <-failed:
+			return final(err)
+		case <-reading.Closed():
+			return errEnded
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		p.came()
-		wait, checked = p.patience(), p.last
-		md, err := m.Metadata()
-		if err != nil {
-			return err
-		}
-		if md.Sequence.Stream <= r.Seq() {
-			continue // the client pulled it again
-		}
-		if err := accept(r, md.Sequence.Stream, m.Headers(), m.Data(), visit); err != nil {
-			return err
-		}
+		quiet.Reset(wait)
 	}
 	return nil
+}
+
+// errEnded says that the client has ended a consumer.
+var errEnded = errors.New("the client has ended the consumer")
+
+// take takes a message of the consumer. The leader may have had it before.
+func take(r *cluster.Reader, m jetstream.Msg, visit cluster.Visit) error {
+	md, err := m.Metadata()
+	if err != nil || md.Sequence.Stream <= r.Seq() {
+		return err
+	}
+	return accept(r, md.Sequence.Stream, m.Headers(), m.Data(), visit)
 }
 
 // pace is how fast messages come. Where they always come slowly, silence says little, and a question to the leader costs
@@ -146,50 +166,13 @@ func (p *pace) came() {
 // patience is how long a silence is until the leader is asked.
 func (p *pace) patience() time.Duration { return min(max(quietLeast, 2*p.gap), quietMost) }
 
-// next returns the next message of the consumer; nil if none came in time.
-func next(ctx context.Context, messages jetstream.MessagesContext, wait time.Duration) (jetstream.Msg, error) {
-	waiting, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	m, err := messages.Next(jetstream.NextContext(waiting))
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil, nil
-	}
-	return m, err
-}
-
-// check returns an error if a quiet consumer is lost, or has messages that it does not send: the first pull of a new
-// consumer may find no server.
-func (l *Log) check(ctx context.Context, cons jetstream.Consumer, seq uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
-	defer cancel()
-	info, err := cons.Info(ctx)
+// ahead takes the next message from the leader, if it has one that the consumer has not sent.
+func (l *Log) ahead(ctx context.Context, r *cluster.Reader, visit cluster.Visit) (came bool, err error) {
+	m, err := l.message(ctx, r.Seq()+1)
 	if err != nil {
-		return final(err)
+		return false, nil // there is none, or the consumer tells what is wrong
 	}
-	if info.NumPending > 0 || info.Delivered.Stream > seq {
-		return errSilent
-	}
-	return nil
-}
-
-// errSilent says that a consumer sends nothing although it has something to send.
-var errSilent = errors.New("the consumer sends nothing")
-
-// ahead reads what the leader has more than the consumer has sent.
-func (l *Log) ahead(ctx context.Context, r *cluster.Reader, until uint64, visit cluster.Visit) error {
-	for range pullMessages {
-		if r.Seq() >= until {
-			return nil
-		}
-		m, err := l.message(ctx, r.Seq()+1)
-		if err != nil {
-			return nil // there is none, or the consumer tells what is wrong
-		}
-		if err := accept(r, m.Sequence, m.Header, m.Data, visit); err != nil {
-			return err
-		}
-	}
-	return nil
+	return true, accept(r, m.Sequence, m.Header, m.Data, visit)
 }
 
 // get reads message by message from the leader.
