@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,31 +24,47 @@ func (t *terminal) backupCommand() *cobra.Command {
 	v := &storeVerb{client: client{term: t}}
 	force := false
 	cmd := &cobra.Command{
-		Use: "backup FILE", Short: "Copy a store consistently, also while it is in use", Args: args(cobra.ExactArgs(1)),
+		Use: "backup PATH", Short: "Copy a store consistently, also while it is in use", Args: args(cobra.ExactArgs(1)),
 		Long: `Copy the store as of one moment into a file, followed by a checksum. A process
 that holds the store continues to work. Pages that commits free meanwhile cannot
 be reused, so its file grows, for an hour at most.
 
 With --tenant the file is a store with the rows of that tenant alone; an admin of
 that tenant may take it. Encrypted values stay encrypted, with the keyset of the
-process. Run a restored one with tenants: [TENANT] and nothing else.`,
-		Example: "  edda backup /backup/edda-$(date +%F).db\n  edda backup --addr 10.0.0.5:8700 edda.backup\n  edda backup --tenant acme acme.db",
+process. Run a restored one with tenants: [TENANT] and nothing else.
+
+Of a cluster with several shards PATH becomes a folder with a file for each shard:
+shard-0.db and so on, one after the other. With --shard PATH is the file of that
+shard. With -o json the command prints one document for each file, in order.`,
+		Example: "  edda backup /backup/edda-$(date +%F).db\n  edda backup --addr 10.0.0.5:8700 edda.backup\n  edda backup --tenant acme acme.db\n  edda backup --addr n1.internal:8700 /backup/shop-$(date +%F)",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := os.Stat(args[0]); err == nil && !force {
 				return usagef("%s is there already: name another file, or replace it with --force", args[0])
 			}
-			b, err := v.backup(cmd.Context(), args[0])
+			db, err := v.open(cmd.Context(), true)
 			if err != nil {
 				return err
 			}
-			return v.show(b, func() { fmt.Fprintf(v.term.out, "%s: %s, sha256 %s\n", args[0], size(b.Bytes), b.Sum) })
+			backup := func(file string) error {
+				b, err := v.backup(cmd.Context(), db, file)
+				if err != nil {
+					return err
+				}
+				return v.show(b, func() { fmt.Fprintf(v.term.out, "%s: %s, sha256 %s\n", file, size(b.Bytes), b.Sum) })
+			}
+			if db == nil {
+				if n := v.shards(cmd.Context()); n > 0 {
+					return v.backupShards(args[0], n, backup)
+				}
+			}
+			return backup(args[0])
 		},
 	}
 	v.register(cmd)
 	v.registerReason(cmd)
 	v.output.register(cmd)
 	cmd.PersistentFlags().Lookup("tenant").Usage = "only the rows of this tenant (EDDA_TENANT does not narrow a backup)"
-	cmd.Flags().BoolVar(&force, "force", false, "replace the file")
+	cmd.Flags().BoolVar(&force, "force", false, "replace the file, or the files of the shards")
 	return cmd
 }
 
@@ -57,12 +75,40 @@ type backupMade struct {
 	Sum   string `json:"sha256"`
 }
 
-// backup writes a temporary file beside the target, syncs it, verifies it and renames it.
-func (v *storeVerb) backup(ctx context.Context, path string) (backupMade, error) {
-	db, err := v.open(ctx, true)
-	if err != nil {
-		return backupMade{}, err
+// backupShards makes a folder with a backup of each shard. It replaces files, because the caller has looked for them.
+func (v *storeVerb) backupShards(dir string, n int, backup func(file string) error) error {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return usagef("%s is a file, and the backup of %d shards is a folder: name another path", dir, n)
 	}
+	err := os.Mkdir(dir, 0o700)
+	created := err == nil
+	if created {
+		err = store.SyncDir(filepath.Dir(dir))
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("write the backups: %w", err)
+	}
+	var made []string
+	err = v.eachShard(n, func(shard int) error {
+		file := shardName(shard) + ".db"
+		if err := backup(filepath.Join(dir, file)); err != nil {
+			return err
+		}
+		made = append(made, file)
+		return nil
+	})
+	switch {
+	case err != nil && len(made) > 0:
+		return fmt.Errorf("%w: %s has the new %s; a repetition with --force replaces them", err, dir, strings.Join(made, ", "))
+	case err != nil && created:
+		_ = os.Remove(dir) // it is empty
+	}
+	return err
+}
+
+// backup writes a temporary file beside the target, syncs it, verifies it and renames it. Without an opened store it asks
+// the process.
+func (v *storeVerb) backup(ctx context.Context, db *openedStore, path string) (backupMade, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return backupMade{}, fmt.Errorf("write the backup: %w", err)
@@ -140,18 +186,18 @@ func (t *terminal) restoreCommand() *cobra.Command {
 	var data string
 	var force bool
 	cmd := &cobra.Command{
-		Use: "restore FILE", Short: "Check a backup and put it into a data folder", Args: args(cobra.ExactArgs(1)),
+		Use: "restore PATH", Short: "Check a backup and put it into a data folder", Args: args(cobra.ExactArgs(1)),
 		Long: `Check the checksum, pages and rows of a backup, and put it into the folder of a
 store that no process holds. A damaged backup writes nothing. The output at the
-end explains the consequences of an older store; docs/OPERATING.md says more.`,
-		Example: "  edda restore /backup/edda-2026-03-01.db --data /var/lib/edda",
+end explains the consequences of an older store; docs/OPERATING.md says more.
+
+If PATH is a folder with the backups of all shards of a cluster, shard-0.db and so on,
+each of them goes into a folder of its own in the data folder: shard-0 and so on. With
+-o json the command prints one document for each, in order.`,
+		Example: "  edda restore /backup/edda-2026-03-01.db --data /var/lib/edda\n  edda restore /backup/shop-2026-03-01 --data /var/lib/edda",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if data == "" {
 				return usagef("name the data folder with --data")
-			}
-			dir := filepath.Join(data, "store")
-			if there, ok := storeAt(data); ok {
-				dir = there
 			}
 			c, err := v.term.loadConfig(v.config, nil)
 			if err != nil {
@@ -161,12 +207,18 @@ end explains the consequences of an older store; docs/OPERATING.md says more.`,
 			if err != nil {
 				return err
 			}
-			r, err := store.Restore(cmd.Context(), args[0], dir, force, options.Seal, func(rows int) { v.progress(fmt.Sprintf("%d rows checked", rows)) })
-			v.progress("")
-			if err != nil {
-				return err
+			tell := func(rows int) { v.progress(fmt.Sprintf("%d rows checked", rows)) }
+			if info, statErr := os.Stat(args[0]); statErr == nil && info.IsDir() {
+				err = v.restoreShards(args[0], func(file string, shard edda.Shard) (store.Restored, error) {
+					return store.RestoreShard(cmd.Context(), file, storeFolder(filepath.Join(data, shardName(shard.Index))), shard, force, options.Seal, tell)
+				})
+			} else {
+				err = v.restored(store.Restore(cmd.Context(), args[0], storeFolder(data), force, options.Seal, tell))
 			}
-			return v.show(r, func() { v.printRestored(r) })
+			if err == nil && v.output != outputJSON {
+				fmt.Fprint(v.term.out, restoredMeans)
+			}
+			return err
 		},
 	}
 	v.output.register(cmd)
@@ -174,6 +226,57 @@ end explains the consequences of an older store; docs/OPERATING.md says more.`,
 	cmd.Flags().BoolVar(&force, "force", false, "move an existing store aside")
 	cmd.Flags().StringVar(&v.config, "config", "", "configuration file of the store's process, for its keyset and other settings (EDDA_CONFIG)")
 	return cmd
+}
+
+// storeFolder is the folder of the store in a data folder, or that of a new one.
+func storeFolder(data string) string {
+	if dir, ok := storeAt(data); ok {
+		return dir
+	}
+	return filepath.Join(data, "store")
+}
+
+// restoreShards restores the backups of all shards, which lie in a folder. It begins only if none is missing.
+func (v *storeVerb) restoreShards(dir string, restore func(file string, shard edda.Shard) (store.Restored, error)) error {
+	n, err := shardBackups(dir)
+	if err != nil {
+		return err
+	}
+	return v.eachShard(n, func(shard int) error {
+		return v.restored(restore(filepath.Join(dir, shardName(shard)+".db"), edda.Shard{Index: shard, Of: n}))
+	})
+}
+
+// shardBackups is the number of shards whose backups are in a folder. Some of them alone are an error.
+func shardBackups(dir string) (n int, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	there := map[string]bool{}
+	for _, e := range entries {
+		if ok, _ := filepath.Match("shard-*.db", e.Name()); ok { // the pattern is valid
+			there[e.Name()] = true
+		}
+	}
+	for ; n < len(there); n++ {
+		if file := shardName(n) + ".db"; !there[file] {
+			return 0, fmt.Errorf("%s has no %s, and %d other backups of shards: a restore needs those of all shards", dir, file, len(there))
+		}
+	}
+	if n < 2 || n&(n-1) != 0 {
+		return 0, fmt.Errorf("%s has the backups of %d shards, and a restore needs those of all shards of a cluster: of 2, 4, 8 and so on", dir, n)
+	}
+	return n, nil
+}
+
+// restored shows what a restore put in place.
+func (v *storeVerb) restored(r store.Restored, err error) error {
+	v.progress("")
+	if err != nil {
+		return err
+	}
+	return v.show(r, func() { v.printRestored(r) })
 }
 
 func (v *storeVerb) printRestored(r store.Restored) {
@@ -192,7 +295,6 @@ func (v *storeVerb) printRestored(r store.Restored) {
 	for _, p := range r.Positions {
 		fmt.Fprintf(out, "reading of %s goes on after message %d of %s\n", p.Stream, p.Seq, edda.FormatTime(p.Time))
 	}
-	fmt.Fprint(out, restoredMeans)
 }
 
 // restoredMeans is what whoever restores must know before the start.

@@ -18,22 +18,20 @@ func (t *terminal) doctorCommand() *cobra.Command {
 		Long: `Check the store: its pages, rows, counters, indexes and chains. Then list the
 unfinished instances that wait for no timer, step, child, person or dead letter:
 only an event or an operator can move them. Exit code 1 if something contradicts
-itself.`,
+itself.` + shardsHelp,
 		Example: "  edda doctor --data /var/lib/edda\n  edda doctor --addr 127.0.0.1:8700 -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := either(cmd.Context(), v, false, "/admin/doctor", func(ctx context.Context, db *openedStore) (server.Doctor, error) {
+			findings := 0
+			err := either(cmd.Context(), v, false, "/admin/doctor", func(ctx context.Context, db *openedStore) (server.Doctor, error) {
 				return db.maintenance.Doctor(ctx, v.progress)
+			}, func(d server.Doctor) error {
+				findings += len(d.Findings)
+				return v.show(d, func() { v.printDoctor(d) })
 			})
-			if err != nil {
-				return err
-			}
-			if err := v.show(d, func() { v.printDoctor(d) }); err != nil {
-				return err
-			}
-			if len(d.Findings) > 0 {
+			if err == nil && findings > 0 {
 				return &silentError{}
 			}
-			return nil
+			return err
 		},
 	}
 	v.register(cmd)

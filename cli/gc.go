@@ -22,7 +22,7 @@ func (t *terminal) gcCommand() *cobra.Command {
 		Long: `Remove at once all rows past their retention time: finished instances, history,
 claims of the effect ledger, dead letters, audits, and texts of versions that nothing
 needs any more. A running Edda does the same once an hour. If a process holds the
-store, that process does it.`,
+store, that process does it.` + shardsHelp,
 		Example: "  edda gc --dry-run\n  edda gc --data /var/lib/edda --why \"before the move\"",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := url.Values{}
@@ -31,13 +31,11 @@ store, that process does it.`,
 					q.Set(name, "true")
 				}
 			}
-			r, err := either(cmd.Context(), v, true, "/admin/gc?"+q.Encode(), func(ctx context.Context, db *openedStore) (retention.Report, error) {
+			return either(cmd.Context(), v, true, "/admin/gc?"+q.Encode(), func(ctx context.Context, db *openedStore) (retention.Report, error) {
 				return db.maintenance.Collect(ctx, server.Collect{Operator: v.actor(), DryRun: dry, TrustClock: trust}, v.progress)
+			}, func(r retention.Report) error {
+				return v.show(r, func() { v.printCollected(r) })
 			})
-			if err != nil {
-				return err
-			}
-			return v.show(r, func() { v.printCollected(r) })
 		},
 	}
 	v.register(cmd)
@@ -73,17 +71,15 @@ func (t *terminal) compactCommand() *cobra.Command {
 		Long: `Copy the store into a new file, compare the two, and put the new one in place.
 A process that holds the store does it while it works: its commits wait some
 milliseconds at the end, and the answer says how long. The disk needs free space
-for the store's live data.`,
+for the store's live data.` + shardsHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := either(cmd.Context(), v, true, "/admin/compact", func(ctx context.Context, db *openedStore) (store.Compaction, error) {
+			return either(cmd.Context(), v, true, "/admin/compact", func(ctx context.Context, db *openedStore) (store.Compaction, error) {
 				return db.maintenance.Compact(ctx, v.actor(), v.progress)
-			})
-			if err != nil {
-				return err
-			}
-			return v.show(c, func() {
-				fmt.Fprintf(v.term.out, "%s, %s before; took %s, of which commits waited %s\n",
-					size(c.After), size(c.Before), c.Took.Round(time.Millisecond), c.Pause.Round(10*time.Microsecond))
+			}, func(c store.Compaction) error {
+				return v.show(c, func() {
+					fmt.Fprintf(v.term.out, "%s, %s before; took %s, of which commits waited %s\n",
+						size(c.After), size(c.Before), c.Took.Round(time.Millisecond), c.Pause.Round(10*time.Microsecond))
+				})
 			})
 		},
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -230,19 +231,75 @@ func (v *storeVerb) progress(text any) {
 	fmt.Fprintf(v.term.err, "\r\x1b[K%s", printable(fmt.Sprint(text)))
 }
 
-// either runs a function on the opened store, or asks the process that holds it.
-func either[T any](ctx context.Context, v *storeVerb, work bool, path string, do func(context.Context, *openedStore) (T, error)) (out T, err error) {
+// either runs a function on the opened store, or asks the process that holds it, and hands the result to show. A process
+// with several shards is asked for each of them, unless --shard names one.
+func either[T any](ctx context.Context, v *storeVerb, work bool, path string, do func(context.Context, *openedStore) (T, error), show func(T) error) error {
 	db, err := v.open(ctx, work)
 	if err != nil {
-		return out, err
+		return err
 	}
-	if db == nil {
-		return out, v.ask(ctx, path, &out)
+	if db != nil {
+		out, err := do(ctx, db)
+		v.progress("")
+		if err := errors.Join(err, db.stop()); err != nil {
+			return err
+		}
+		return show(out)
 	}
-	out, err = do(ctx, db)
-	v.progress("")
-	return out, errors.Join(err, db.stop())
+	ask := func() error {
+		var out T
+		if err := v.ask(ctx, path, &out); err != nil {
+			return err
+		}
+		return show(out)
+	}
+	n := v.shards(ctx)
+	if n == 0 {
+		return ask()
+	}
+	return v.eachShard(n, func(int) error { return ask() })
 }
+
+// shardsHelp ends the help of a command that goes through all shards.
+const shardsHelp = `
+
+In a cluster with several shards the command goes through all of them, one after the
+other, unless --shard names one. With -o json it prints one document for each, in
+order.`
+
+// shards is the number of shards to ask the process for: 0 if it has one store, or if --shard names a shard. It is 0 also
+// without an answer, because the command's own call then says what is wrong.
+func (v *storeVerb) shards(ctx context.Context) int {
+	if v.shard != anyShard {
+		return 0
+	}
+	var s server.ClusterStatus
+	if _, err := v.get(ctx, "/cluster", &s); err != nil {
+		return 0
+	}
+	return len(s.Shards)
+}
+
+// eachShard runs a function for each of n shards in turn, whose calls then name the shard. It stops at the first failure.
+func (v *storeVerb) eachShard(n int, do func(shard int) error) error {
+	for i := range n {
+		v.shard = i
+		if v.output != outputJSON {
+			fmt.Fprintf(v.term.out, "shard %d\n", i)
+		}
+		err := do(i)
+		switch {
+		case err != nil && i == 0:
+			return fmt.Errorf("shard %d: %w", i, err)
+		case err != nil:
+			return fmt.Errorf("shard %d: %w; the shards before it are done", i, err)
+		}
+	}
+	return nil
+}
+
+// shardName names the backup of a shard, and the folder of its store in the data folder of a node.
+func shardName(shard int) string { return "shard-" + strconv.Itoa(shard) }
 
 // show prints the result, as JSON with -o json.
 func (v *storeVerb) show(result any, table func()) error { return v.term.show(v.output, result, table) }

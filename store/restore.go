@@ -38,8 +38,26 @@ const restoring = FileName + ".restoring"
 // it fails. An existing store is an error, unless replace moves it aside. secret decrypts an
 // encrypted backup; it is nil for others. Afterwards the store is [DB.Restored].
 func Restore(ctx context.Context, backup, dir string, replace bool, secret AEAD, tell func(rows int)) (Restored, error) {
+	return restoreStore(ctx, backup, dir, replace, secret, tell, func(edda.Share) error { return nil })
+}
+
+// RestoreShard is [Restore] for the store of a shard. A backup of another one is refused, and nothing is put in place.
+func RestoreShard(ctx context.Context, backup, dir string, shard edda.Shard, replace bool, secret AEAD, tell func(rows int)) (Restored, error) {
+	return restoreStore(ctx, backup, dir, replace, secret, tell, func(is edda.Share) error {
+		if is.Shard != shard {
+			return edda.Classify(edda.Permanent, "%s has %s, and not shard %d of %d", backup, is, shard.Index, shard.Of)
+		}
+		return nil
+	})
+}
+
+// restoreStore is [Restore] of a backup whose share is accepted.
+func restoreStore(ctx context.Context, backup, dir string, replace bool, secret AEAD, tell func(rows int), accept func(edda.Share) error) (Restored, error) {
 	r, err := restoreInto(ctx, backup, dir, replace, func(r *Restored, path string) error {
 		if err := r.examine(ctx, backup, path, secret, tell); err != nil {
+			return err
+		}
+		if err := accept(r.Share); err != nil {
 			return err
 		}
 		// gofail: var restoreExamined struct{}

@@ -2,6 +2,9 @@ package store
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"edda"
@@ -35,6 +38,32 @@ func TestAStoreKeepsItsShare(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestTheBackupOfAnotherShardIsNotRestored: also not over a store that is there.
+func TestTheBackupOfAnotherShardIsNotRestored(t *testing.T) {
+	shard := edda.Shard{Index: 1, Of: 4}
+	file := save(t, backup(t, ofTwo(t, Options{Share: edda.Share{Cluster: "shop", Shard: shard}, plain: true})))
+	dir := filepath.Join(t.TempDir(), "new")
+	for _, other := range []edda.Shard{{Index: 0, Of: 4}, {Index: 1, Of: 2}, {}} {
+		if _, err := RestoreShard(t.Context(), file, dir, other, false, nil, nil); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "has shard 1 of 4 of cluster shop, and not") {
+			t.Errorf("as %+v: %v", other, err)
+		}
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("as %+v: a folder is left", other)
+		}
+	}
+	for _, replace := range []bool{false, true} {
+		r, err := RestoreShard(t.Context(), file, dir, shard, replace, nil, nil)
+		if err != nil || r.Share.Shard != shard || (r.Aside != "") != replace {
+			t.Errorf("%+v %v", r, err)
+		}
+	}
+	before := must(os.ReadFile(filepath.Join(dir, FileName)))
+	if _, err := RestoreShard(t.Context(), file, dir, edda.Shard{Index: 2, Of: 4}, true, nil, nil); err == nil {
+		t.Error("it replaces the store of another shard")
+	}
+	same(t, "the store that is there", must(os.ReadFile(filepath.Join(dir, FileName))), before)
 }
 
 func TestAShareThatCannotBeIsRefused(t *testing.T) {
