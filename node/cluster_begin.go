@@ -39,6 +39,11 @@ func InitCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBeg
 	if err != nil {
 		return b, err
 	}
+	for i := range n { // before the first one begins
+		if dir := s.ofShard(edda.Shard{Index: i, Of: n}).storeDir(); !store.Exists(dir) {
+			return b, edda.Classify(edda.Permanent, "there is no store in folder %s: bring the stores of all shards into folder %s", dir, s.Data)
+		}
+	}
 	for i := range n {
 		one, err := initStore(ctx, s.ofShard(edda.Shard{Index: i, Of: n}), log)
 		if err != nil {

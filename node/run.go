@@ -46,6 +46,9 @@ func Run(ctx context.Context, s Settings, h Hooks) error {
 	if s.clustered() {
 		return runCluster(ctx, s, h, sup)
 	}
+	if err := s.noShards(); err != nil {
+		return err
+	}
 	return runProcess(ctx, s, h, sup, nil)
 }
 

@@ -54,6 +54,18 @@ func (c Config) shardsIn() (n int, err error) {
 	return n, nil
 }
 
+// noShards refuses the folder of several shards to a process that is alone: it would begin a new store beside them.
+func (c Config) noShards() error {
+	if store.Exists(c.storeDir()) {
+		return nil
+	}
+	n, err := c.shardsIn()
+	if err != nil || n == 0 {
+		return err
+	}
+	return edda.Classify(edda.Permanent, "folder %s has the stores of %d shards: name their cluster with --cluster, or one of its folders with --data", c.Data, n)
+}
+
 // logName names the log of the store.
 func (s Settings) logName() string { return fmt.Sprintf("%s_%d", s.Cluster.Name, s.share.Index) }
 
@@ -133,6 +145,11 @@ func runShards(ctx context.Context, s Settings, n int, h Hooks, sup *systemd) er
 	if err != nil {
 		return err
 	}
+	return runBehind(ctx, f, s, n, h, sup)
+}
+
+// runBehind runs the stays of all shards behind a front that listens. Its end ends them, too.
+func runBehind(ctx context.Context, f *front, s Settings, n int, h Hooks, sup *systemd) error {
 	nodes := make([]*clusterNode, n)
 	g, running := errgroup.WithContext(ctx)
 	defer context.AfterFunc(running, sup.stopping)()
@@ -169,7 +186,7 @@ func runShards(ctx context.Context, s Settings, n int, h Hooks, sup *systemd) er
 		}
 	})
 	g.Go(func() error { return spread(running, nodes, h.Log) })
-	err = g.Wait()
+	err := g.Wait()
 	stop()
 	front.Wait()
 	if errors.Is(err, errShardEnded) {

@@ -1,0 +1,63 @@
+package node
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/internal/testkit"
+	"edda/store"
+)
+
+// shardsSettings are those of a node with two shards, whose NATS does not answer.
+func shardsSettings(t *testing.T) Settings {
+	t.Helper()
+	s := devSettings(t, loanSaga)
+	s.Dev, s.NATS.URL, s.Cluster.Name, s.Cluster.Node, s.Cluster.Shards = false, "nats://127.0.0.1:1", "shop", "n1", 2
+	return s
+}
+
+// TestANodeEndsWithTheServerOfItsShards: nobody could reach it any more.
+func TestANodeEndsWithTheServerOfItsShards(t *testing.T) {
+	s, h := shardsSettings(t), quiet()
+	f := testkit.Value[*front](t)(newFront(s, 2, h.Log))
+	testkit.Must(t, f.server.Close())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	testkit.WantError(t, runBehind(ctx, f, s, 2, h, newSystemd(h.Log)), nil, "server of all shards: serve")
+	if ctx.Err() != nil {
+		t.Error("it ended with the test")
+	}
+}
+
+// TestAProcessThatIsAloneRefusesTheStoresOfShards: it would begin with no instances beside them.
+func TestAProcessThatIsAloneRefusesTheStoresOfShards(t *testing.T) {
+	s := shardsSettings(t)
+	s.Cluster.Name = ""
+	for _, name := range []string{"shard-0", "shard-1"} {
+		testkit.Must(t, os.MkdirAll(filepath.Join(s.Data, name), 0o700))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	testkit.WantError(t, Run(ctx, s, quiet()), edda.Permanent, "the stores of 2 shards")
+	if store.Exists(s.storeDir()) {
+		t.Error("a store has begun")
+	}
+}
+
+// TestAClusterBeginsWithTheStoresOfAllShards, and with none while one lacks.
+func TestAClusterBeginsWithTheStoresOfAllShards(t *testing.T) {
+	s := shardsSettings(t)
+	for _, name := range []string{"shard-0", "shard-1"} {
+		testkit.Must(t, os.MkdirAll(filepath.Join(s.Data, name), 0o700))
+	}
+	made := testkit.Value[*store.DB](t)(store.Open(s.ofShard(edda.Shard{Index: 0, Of: 2}).storeDir(), store.Options{}))
+	testkit.Must(t, made.Close())
+	_, err := InitCluster(t.Context(), s, zap.NewNop())
+	testkit.WantError(t, err, edda.Permanent, "no store in folder "+s.ofShard(edda.Shard{Index: 1, Of: 2}).storeDir())
+}
