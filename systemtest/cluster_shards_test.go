@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -250,6 +251,20 @@ func TestAClusterOfSeveralShards(t *testing.T) {
 		nodes["n2"].get("/admin/replay", &known)
 		if !slices.ContainsFunc(known.Replays, func(k replay.Report) bool { return k.ID == r.ID && k.Progress.Same == last && k.Shards == shards }) {
 			t.Errorf("n2 knows %+v", known.Replays)
+		}
+	})
+	t.Run("upkeep goes through all shards", func(t *testing.T) {
+		copied := filepath.Join(dir, "copied")
+		for _, words := range [][]string{{"doctor"}, {"gc", "--why", "a test"}, {"compact", "--why", "a test"}, {"backup", copied}} {
+			out, code := nodes["n2"].cli(words...)
+			for i := range shards {
+				if code != 0 || !strings.Contains(out, fmt.Sprintf("shard %d\n", i)) {
+					t.Fatalf("%v: %d %s", words, code, out)
+				}
+			}
+		}
+		if files, err := filepath.Glob(filepath.Join(copied, "shard-*.db")); err != nil || len(files) != shards {
+			t.Errorf("the backup has %v, %v", files, err)
 		}
 	})
 	t.Run("manifests go to each shard", func(t *testing.T) {
