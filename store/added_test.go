@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -48,9 +49,9 @@ func TestAddedReportsMissedRows(t *testing.T) {
 		db.commit(t, outgoing(1, 10))
 	}
 	select {
-	case <-db.Committed():
-	default:
-		t.Error("no signal that rows were not sent")
+	case <-db.Committed(): // it comes after the answer to the commit
+	case <-time.After(10 * time.Second):
+		t.Fatal("no signal that rows were not sent")
 	}
 	for range addedCommits {
 		same(t, "missed", (<-db.Added()).Missed, false)
