@@ -35,9 +35,15 @@ type ClusterBegun struct {
 
 // InitCluster makes the store in the data folder that of a new cluster. No process may hold it.
 func InitCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
+	if err := s.splitDone(); err != nil {
+		return b, err
+	}
 	n, err := s.shardsIn()
 	if err != nil {
 		return b, err
+	}
+	if n == 0 && !store.Exists(s.storeDir()) {
+		return b, edda.Classify(edda.Permanent, "there is no store in folder %s: name the data folder of the cluster's store with --data", s.storeDir())
 	}
 	for i := range n { // before the first one begins
 		if dir := s.ofShard(edda.Shard{Index: i, Of: n}).storeDir(); !store.Exists(dir) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -15,8 +16,27 @@ import (
 	"edda/store"
 )
 
-// splitting is the end of the name of a folder that does not have all halves yet.
+// splitting ends the name of the folder that SplitCluster writes. The folder gets its real name when it is complete.
 const splitting = ".splitting"
+
+// unfinished returns the error of a folder that a split has not finished.
+func unfinished(to string) error {
+	return edda.Classify(edda.Permanent, "edda cluster split did not finish folder %s: when no split runs, remove %s and split again", to, to+splitting)
+}
+
+// splitDone refuses a data folder that a split has not finished. The folder itself is not there yet, and a new store
+// would begin in it.
+func (c Config) splitDone() error {
+	data, err := filepath.Abs(c.Data)
+	if err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	data = strings.TrimSuffix(data, splitting)
+	if _, err := os.Stat(data + splitting); err != nil {
+		return nil // no split writes it
+	}
+	return unfinished(data)
+}
 
 // ClusterSplit is what came of a split.
 type ClusterSplit struct {
@@ -30,6 +50,9 @@ func SplitCluster(ctx context.Context, s Settings, log *zap.Logger, to string) (
 	if _, err := os.Stat(to); !errors.Is(err, os.ErrNotExist) {
 		return out, edda.Classify(edda.Permanent, "folder %s is there already: name a new one for the stores", to)
 	}
+	if err := s.splitDone(); err != nil {
+		return out, err
+	}
 	n, err := s.shardsIn()
 	if err != nil {
 		return out, err
@@ -40,25 +63,40 @@ func SplitCluster(ctx context.Context, s Settings, log *zap.Logger, to string) (
 		from = append(from, s.ofShard(edda.Shard{Index: i, Of: n}))
 	}
 	to = filepath.Clean(to)
-	whole := to + splitting
-	if err := os.RemoveAll(whole); err != nil { // of a command that was cut off
+	partial := to + splitting
+	if err := os.MkdirAll(filepath.Dir(to), 0o750); err != nil {
 		return out, err
 	}
+	// A folder that exists is never removed here, because another split may still write it.
+	if err := os.Mkdir(partial, 0o700); errors.Is(err, os.ErrExist) {
+		return out, unfinished(to)
+	} else if err != nil {
+		return out, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(partial))
+		}
+	}()
+	// gofail: var splitBegun struct{}
 	for i, one := range from {
 		halves := [2]string{}
 		for half := range halves {
-			halves[half] = filepath.Join(whole, shardFolder+strconv.Itoa(i+half*n), s.storeFolder())
+			halves[half] = filepath.Join(partial, shardFolder+strconv.Itoa(i+half*n), s.storeFolder())
 		}
 		if err := one.split(ctx, log, edda.Shard{Index: i, Of: n}, halves); err != nil {
-			return out, errors.Join(err, os.RemoveAll(whole))
+			return out, err
 		}
+		// gofail: var splitStored struct{}
 	}
-	if err := syncFolders(whole); err != nil {
+	if err := syncFolders(partial); err != nil {
 		return out, err
 	}
-	if err := os.Rename(whole, to); err != nil {
+	// gofail: var splitSynced struct{}
+	if err := os.Rename(partial, to); err != nil {
 		return out, err
 	}
+	// gofail: var splitRenamed struct{}
 	return ClusterSplit{2 * n, to}, store.SyncDir(filepath.Dir(to))
 }
 

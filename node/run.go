@@ -37,6 +37,9 @@ type Hooks struct {
 // handled, Run stops the process in stages and starts another one, because checkpoints move
 // back only at a start.
 func Run(ctx context.Context, s Settings, h Hooks) error {
+	if err := s.splitDone(); err != nil {
+		return err
+	}
 	sup := newSystemd(h.Log)
 	feeding, stop := context.WithCancel(context.WithoutCancel(ctx)) // a stop in stages is watched too
 	var wg sync.WaitGroup

@@ -36,6 +36,7 @@ func (d *DB) Split(ctx context.Context, cluster string, to [2]string, tell func(
 		if err := d.sound(func() error { return d.splitOff(ctx, share, to[half], tell) }); err != nil {
 			return fmt.Errorf("write %s: %w", share, err)
 		}
+		// gofail: var splitHalved struct{}
 	}
 	return nil
 }
@@ -87,6 +88,7 @@ func (x *shardCopy) copy(from *wal.Tx, o Options, share []byte) error {
 		if err := x.space(space); err != nil {
 			return err
 		}
+		// gofail: var splitCopied struct{}
 	}
 	for key, n := range x.counts {
 		if err := x.put([]byte(format.Count), nil, key.Bytes(), binary.BigEndian.AppendUint64(nil, n)); err != nil {

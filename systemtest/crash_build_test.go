@@ -327,7 +327,7 @@ func TestEveryFailpointIsInThePlan(t *testing.T) {
 		text, err := os.ReadFile(path)
 		for _, m := range named.FindAllSubmatch(text, -1) {
 			set := slices.ContainsFunc(slices.Concat(settings, narrow), func(s string) bool { return strings.HasPrefix(s, string(m[1])+"=") })
-			if found++; !set && !slices.Contains(slices.Concat(points, copyPoints, behindPoints), string(m[1])) {
+			if found++; !set && !slices.Contains(slices.Concat(points, copyPoints, behindPoints, splitPoints), string(m[1])) {
 				t.Errorf("%s: the failpoint %s is not in the plan of the torture", path, m[1])
 			}
 		}
