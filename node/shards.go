@@ -45,7 +45,7 @@ func (c Config) shardsIn() (n int, err error) {
 		if _, err := os.Stat(filepath.Join(c.Data, shardFolder+strconv.Itoa(n))); errors.Is(err, os.ErrNotExist) {
 			break
 		} else if err != nil {
-			return 0, fmt.Errorf("data folder: %w", err)
+			return 0, fmt.Errorf("data folder: %w; choose another --data", err)
 		}
 	}
 	if n == 1 || n&(n-1) != 0 {

@@ -3,6 +3,7 @@
 package systemtest
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -40,7 +41,11 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "all instances are there", func() bool { return len(nodes["n2"].instances("small")) == orders })
+	until(t, "all instances are there", func() bool { // an owner that has just begun may refuse the list
+		var all server.InstanceList
+		body, status, err := nodes["n2"].try("/v1/instances?saga=small&limit=1000")
+		return err == nil && status == 200 && json.Unmarshal(body, &all) == nil && len(all.Instances) == orders
+	})
 	before := nodes["n1"].instances("small")
 
 	for _, name := range names {
