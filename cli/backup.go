@@ -77,6 +77,7 @@ type backupMade struct {
 
 // backupShards makes a folder with a backup of each shard. It replaces files, because the caller has looked for them.
 func (v *storeVerb) backupShards(dir string, n int, backup func(file string) error) error {
+	dir = filepath.Clean(dir)
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return usagef("%s is a file, and the backup of %d shards is a folder: name another path", dir, n)
 	}

@@ -191,7 +191,7 @@ func (c *client) sureToEmit(ctx context.Context, o server.ReplayOrder) error {
 		return usagef("--emit %s sends work, and nobody is here to be asked: look with --dry-run, then add --yes", o.Emit)
 	}
 	try := o
-	try.DryRun = true
+	try.DryRun, try.ID = true, "" // it is another replay
 	r, _, err := c.runReplay(ctx, try)
 	if err != nil {
 		return err

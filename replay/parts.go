@@ -29,15 +29,14 @@ func Whole(parts []*Report) Report {
 			out.add(part, shard)
 		}
 	}
-	if missing < 0 || out.State == StateRunning {
+	if missing < 0 || out.State != StateDone {
 		return *out
 	}
-	lacks := fmt.Sprintf("shard %d does not know its part of this replay", missing)
-	if out.DryRun && out.State == StateDone { // it compared less than it was asked to
-		out.State, out.Error = StateFailed, lacks+": a dry run ends with its process"
-		return *out
+	why := "it never began there, or is forgotten: repeat the call with the id"
+	if out.DryRun {
+		why = "it never began there, or ended with the process: begin another dry run"
 	}
-	out.Progress.Notes = append(out.Progress.Notes, lacks+": if it was never begun there, repeat the call with the id")
+	out.State, out.Error = StateFailed, fmt.Sprintf("shard %d does not know its part of this replay: %s", missing, why)
 	return *out
 }
 

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -30,6 +31,13 @@ func TestARepeatedCallBeginsNoSecondReplay(t *testing.T) {
 	}
 	if audits, err := w.db.Audits(10); err != nil || len(audits) != 1 {
 		t.Errorf("%d audits, %v", len(audits), err)
+	}
+	newest := Request{Tenant: tenant, Saga: "order", ID: ulid.Make().String(), Newest: true}
+	first = testkit.Value[Report](t)(begin(newest))
+	w.ended(newest.ID)
+	w.swap(strings.Replace(orderSaga, "version: 1", "version: 2", 1), orderSaga)
+	if again := testkit.Value[Report](t)(begin(newest)); again.Version != first.Version || first.Version == 0 {
+		t.Errorf("with the newest version %d, then %d", first.Version, again.Version)
 	}
 	for name, change := range map[string]func(*Request){
 		"saga": func(q *Request) { q.Saga = "other" }, "from": func(q *Request) { q.FromSeq = 2 }, "dry run": func(q *Request) { q.DryRun = true },

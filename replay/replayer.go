@@ -158,6 +158,8 @@ func (r *Replayer) load() error {
 		}
 		r.reports = append(r.reports, report)
 	}
+	// The rows are in the order of their ids, which a caller may choose.
+	slices.SortStableFunc(r.reports, func(a, b *Report) int { return a.Begun.Compare(b.Begun) })
 	r.loaded = true
 	return nil
 }
@@ -181,6 +183,14 @@ func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
 	if err := q.validate(); err != nil {
 		return Report{}, err
 	}
+	if err := r.load(); err != nil {
+		return Report{}, err
+	}
+	r.beginning.Lock()
+	defer r.beginning.Unlock()
+	if begun, ok, err := r.begun(q); ok || err != nil {
+		return begun, err
+	}
 	if err := r.checkStream(q.Stream); err != nil {
 		return Report{}, err
 	}
@@ -188,15 +198,7 @@ func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	if err := r.load(); err != nil {
-		return Report{}, err
-	}
-	r.beginning.Lock()
-	defer r.beginning.Unlock()
 	report := &Report{Replay: q.plan(pin, r.options.Now()), DryRun: q.DryRun, Progress: Summary{Phase: PhaseWaiting}}
-	if begun, ok, err := r.begun(report); ok || err != nil {
-		return begun, err
-	}
 	if err := r.room(); err != nil {
 		return Report{}, err
 	}
@@ -216,26 +218,30 @@ func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
 }
 
 // begun returns the report of the replay with the same id, if there is one. It fails if that one is another replay.
-func (r *Replayer) begun(q *Report) (out Report, ok bool, err error) {
+func (r *Replayer) begun(q Request) (out Report, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := slices.IndexFunc(r.reports, func(other *Report) bool { return other.ID == q.ID })
 	if i < 0 {
 		return Report{}, false, nil
 	}
-	if out = r.reports[i].copy(); !out.same(q) {
+	if out = r.reports[i].copy(); !out.of(q) {
 		return Report{}, false, edda.Classify(edda.Permanent, "the id %s is that of another replay: leave it out", q.ID)
 	}
 	return out, true, nil
 }
 
-// same reports whether two reports are of one request.
-func (r *Report) same(other *Report) bool {
-	a, b := r.Replay, other.Replay
-	for _, p := range []*store.Replay{&a, &b} { // what differs between two calls
-		p.By, p.Reason, p.Begun, p.Ended, p.State, p.Error, p.Summary = "", "", time.Time{}, time.Time{}, "", "", nil
+// of reports whether a replay is that of a request. The newest version may be another one by now.
+func (r *Report) of(q Request) bool {
+	pin := saga.Pin{Version: q.Version, Hash: r.Hash}
+	if q.Newest {
+		pin.Version = r.Version
 	}
-	return r.DryRun == other.DryRun && reflect.DeepEqual(a, b)
+	is, asked := r.Replay, q.plan(pin, r.Begun)
+	for _, p := range []*store.Replay{&is, &asked} { // what differs between two calls
+		p.By, p.Reason, p.Ended, p.State, p.Error, p.Summary = "", "", time.Time{}, "", "", nil
+	}
+	return r.DryRun == q.DryRun && reflect.DeepEqual(is, asked)
 }
 
 // checkStream refuses a stream that was never read. No instance took an input from it, so a

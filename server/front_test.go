@@ -180,7 +180,10 @@ func (p *replayer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			problem(w, 422, err.Error())
 			return
 		}
-		one := replay.Report{Replay: store.Replay{ID: o.ID, Saga: o.Saga, State: replay.StateDone, Shards: o.Shards}, DryRun: o.DryRun, Progress: replay.Summary{Same: 2}}
+		if o.Newest {
+			o.Version = 7
+		}
+		one := replay.Report{Replay: store.Replay{ID: o.ID, Saga: o.Saga, State: replay.StateDone, Shards: o.Shards, Version: o.Version}, DryRun: o.DryRun, Progress: replay.Summary{Same: 2}}
 		p.begun = append(p.begun, one)
 		answer(w, 200, one)
 	case len(list.Replays) == 0 && r.URL.RawQuery != "":
@@ -227,6 +230,44 @@ func TestAReplayOfASagaIsOneOverAllShards(t *testing.T) {
 		if w := callFront(f, "POST", "/admin/replay", order); w.Code != code {
 			t.Errorf("%s: %d %s", order, w.Code, w.Body)
 		}
+	}
+}
+
+// TestAllShardsReplayWithTheSameVersion: another one may be deployed between two of them.
+func TestAllShardsReplayWithTheSameVersion(t *testing.T) {
+	parts := []*replayer{{}, {}}
+	if w := callFront(frontOf(t, parts[0].ServeHTTP, parts[1].ServeHTTP), "POST", "/admin/replay", `{"saga":"order","newest":true}`); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if !strings.Contains(parts[0].orders[0], `"newest":true`) || !strings.Contains(parts[1].orders[0], `"newest":false`) || !strings.Contains(parts[1].orders[0], `"version":7`) {
+		t.Errorf("%s, then %s", parts[0].orders, parts[1].orders)
+	}
+}
+
+// TestAReplayOfOneShardIsShownWithoutTheOthers: each of them may have no owner, and none may hide it.
+func TestAReplayOfOneShardIsShownWithoutTheOthers(t *testing.T) {
+	one := replay.Report{Replay: store.Replay{ID: "R", State: replay.StateDone, Begun: time.Unix(1, 0)}}
+	two := one
+	two.Saga, two.Begun = "other", time.Unix(2, 0)
+	f := frontOf(t, (&replayer{down: true}).ServeHTTP, (&replayer{begun: []replay.Report{one}}).ServeHTTP, (&replayer{begun: []replay.Report{two}}).ServeHTTP)
+	var list ReplayList
+	if err := json.Unmarshal(callFront(f, "GET", "/admin/replay?id=R", "").Body.Bytes(), &list); err != nil || len(list.Replays) != 2 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if w := callFront(f, "GET", "/admin/replay?id=other", ""); w.Code != 503 {
+		t.Errorf("the silent shard may have it: %d %s", w.Code, w.Body)
+	}
+}
+
+// TestASplitCopiedThePartsOfAReplay: they count once.
+func TestASplitCopiedThePartsOfAReplay(t *testing.T) {
+	part := func() http.HandlerFunc {
+		return (&replayer{begun: []replay.Report{{Replay: store.Replay{ID: "R", State: replay.StateDone, Shards: 2}, Progress: replay.Summary{Same: 5}}}}).ServeHTTP
+	}
+	var list ReplayList
+	body := callFront(frontOf(t, part(), part(), part(), part()), "GET", "/admin/replay", "").Body.Bytes()
+	if err := json.Unmarshal(body, &list); err != nil || len(list.Replays) != 1 || list.Replays[0].Progress.Same != 10 {
+		t.Errorf("%s, %v", body, err)
 	}
 }
 

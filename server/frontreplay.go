@@ -33,26 +33,31 @@ func (f *Front) replay(w http.ResponseWriter, r *http.Request) {
 		f.pass(w, r, f.shardOf(r, o.Saga, o.Key))
 		return
 	}
-	f.replayAll(w, r, body, cmp.Or(o.ID, ulid.Make().String()))
+	f.replayAll(w, r, body, cmp.Or(o.ID, ulid.Make().String()), o.Newest)
 }
 
 // replayAll begins the parts of a replay, shard by shard, and answers with the whole. The shards before one that fails
 // keep their parts, so the problem says how to go on.
-func (f *Front) replayAll(w http.ResponseWriter, r *http.Request, order []byte, id string) {
+func (f *Front) replayAll(w http.ResponseWriter, r *http.Request, order []byte, id string, newest bool) {
 	body, err := withMembers(order, map[string]any{"id": id, "shards": len(f.shards)})
 	if err != nil {
 		problem(w, http.StatusUnprocessableEntity, err.Error())
 		return
 	}
 	parts := make([]*replay.Report, len(f.shards))
-	after := ""
 	for i := range f.shards {
 		again := r.Clone(r.Context())
 		again.Body, again.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-		if !f.decode(w, f.ask(again, i), i, after, &parts[i]) {
+		a, after := f.ask(again, i), ""
+		if i > 0 || a.status == http.StatusBadGateway {
+			after = fmt.Sprintf("it may have begun in the shards up to here: repeat the call with the id %s, which begins nothing twice", id)
+		}
+		if !f.decode(w, a, i, after, &parts[i]) {
 			return
 		}
-		after = fmt.Sprintf("the shards before it replay: repeat the call with the id %s, which begins nothing twice", id)
+		if i == 0 && newest && parts[0].Version > 0 { // the others take the same one, whatever is deployed meanwhile
+			body, _ = withMembers(body, map[string]any{"newest": false, "version": parts[0].Version}) // it was one before
+		}
 	}
 	answer(w, http.StatusOK, replay.Whole(parts))
 }
@@ -79,11 +84,16 @@ func withMembers(object []byte, set map[string]any) ([]byte, error) {
 // replays lists the replays of all shards, the newest first. A replay that has parts is one item.
 func (f *Front) replays(w http.ResponseWriter, r *http.Request) {
 	parts := map[string][]*replay.Report{} // by id, then by shard
-	var missing *recorded
+	var missing, silent *recorded
+	silentShard := 0
 	for i := range f.shards {
 		a := f.ask(r.Clone(r.Context()), i)
-		if a.status == http.StatusNotFound { // this shard has no replay of that id
+		switch {
+		case a.status == http.StatusNotFound: // this shard has no replay of that id
 			missing = a
+			continue
+		case a.status != http.StatusOK && r.URL.Query().Get("id") != "": // another one may have it alone
+			silent, silentShard = a, i
 			continue
 		}
 		var one ReplayList
@@ -97,17 +107,28 @@ func (f *Front) replays(w http.ResponseWriter, r *http.Request) {
 			parts[p.ID][i] = &p
 		}
 	}
-	if len(parts) == 0 && missing != nil {
+	all, alone := ReplayList{Replays: []replay.Report{}}, false
+	for _, of := range parts {
+		known := slices.IndexFunc(of, func(p *replay.Report) bool { return p != nil })
+		if n := of[known].Shards; n > known { // a split copied the parts, so those of the first n shards are all
+			all.Replays = append(all.Replays, replay.Whole(of[:min(n, len(of))]))
+			continue
+		}
+		alone = true
+		for _, p := range of {
+			if p != nil {
+				all.Replays = append(all.Replays, *p)
+			}
+		}
+	}
+	switch {
+	case silent != nil && !alone:
+		silent.explain(silentShard, "")
+		silent.copyTo(w)
+		return
+	case len(parts) == 0 && missing != nil:
 		missing.copyTo(w)
 		return
-	}
-	all := ReplayList{Replays: []replay.Report{}}
-	for _, of := range parts {
-		known := of[slices.IndexFunc(of, func(p *replay.Report) bool { return p != nil })]
-		if known.Shards > 0 {
-			*known = replay.Whole(of)
-		}
-		all.Replays = append(all.Replays, *known)
 	}
 	slices.SortFunc(all.Replays, func(a, b replay.Report) int {
 		return cmp.Or(b.Begun.Compare(a.Begun), strings.Compare(b.ID, a.ID))
