@@ -53,11 +53,10 @@ func (r *Report) add(part *Report, shard int) {
 	if part.Begun.Before(r.Begun) {
 		r.Begun = part.Begun
 	}
-	running := StateRunning
 	switch {
-	case r.State == running:
-	case part.State == running:
-		r.State, r.Ended, r.Progress.Phase = running, time.Time{}, part.Progress.Phase
+	case r.State == StateRunning:
+	case part.State == StateRunning:
+		r.State, r.Ended, r.Progress.Phase = StateRunning, time.Time{}, part.Progress.Phase
 	case part.Ended.After(r.Ended):
 		r.Ended = part.Ended
 	}

@@ -15,7 +15,7 @@ func (f *Front) info(w http.ResponseWriter, r *http.Request) {
 	var all Info
 	for i := range f.shards {
 		var one Info
-		if !f.ofShard(w, r.Clone(r.Context()), i, &one) {
+		if !f.decode(w, f.ask(r.Clone(r.Context()), i), i, "", &one) {
 			return
 		}
 		if i == 0 {
@@ -26,11 +26,6 @@ func (f *Front) info(w http.ResponseWriter, r *http.Request) {
 		all.add(one)
 	}
 	answer(w, http.StatusOK, all)
-}
-
-// ofShard makes a call at a shard and decodes the answer. If there is none it answers with the problem, and returns false.
-func (f *Front) ofShard(w http.ResponseWriter, r *http.Request, shard int, into any) bool {
-	return f.decode(w, f.ask(r, shard), shard, "", into)
 }
 
 // decode decodes the answer of a shard. If it is a problem, the front answers with it and what to know about the shards

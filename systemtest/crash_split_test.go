@@ -198,7 +198,7 @@ func (s *splitFolder) refused() {
 	s.unchanged()
 }
 
-// again removes what is left, and splits.
+// again removes the folder of the killed split, and splits.
 func (s *splitFolder) again() {
 	s.t.Helper()
 	testkit.Must(s.t, os.RemoveAll(s.to+".splitting"))
