@@ -101,7 +101,7 @@ func (n *clusterNode) runStay(ctx context.Context, hungUp <-chan os.Signal, stop
 
 // stand serves what a standby serves until this node owns the log.
 func (n *clusterNode) stand(ctx context.Context, t *stay, hungUp <-chan os.Signal, stop func()) error {
-	guards, err := openGuards(n.settings.Config, t.log)
+	guards, err := n.settings.openGuards(t.log)
 	if err != nil {
 		return &ConfigError{err}
 	}
@@ -161,7 +161,7 @@ func (n *clusterNode) standbyServer(t *stay, g guards, stop func()) (*server.Ser
 		Addr: n.settings.Addr, ProbeAddr: n.settings.ProbeAddr, Build: n.settings.Build, Log: t.log, Metrics: metrics, Register: metrics,
 		Tokens: g.tokens, Certificates: g.certificates, TLSEnds: n.settings.TLS.Elsewhere,
 		Status: t.processStatus, Drain: t.drainBy(stop), Cluster: t, Node: t.node, Client: client,
-		Front: n.settings.front, Shard: n.settings.share.Index,
+		Front: n.settings.front.shared(), Shard: n.settings.share.Index,
 	})
 	if err != nil {
 		return nil, &ConfigError{n.settings.callersVariable(err)}

@@ -19,9 +19,14 @@ type guards struct {
 	certificates *server.Certificates
 }
 
-func openGuards(c Config, log *zap.Logger) (guards, error) {
+// openGuards opens the files of callers. A shard has those of its node's front.
+func (s Settings) openGuards(log *zap.Logger) (guards, error) {
+	if s.front != nil {
+		return s.front.guards, nil
+	}
 	var g guards
 	var err error
+	c := s.Config
 	if c.Tokens.File != "" {
 		if g.tokens, err = access.Open(c.Tokens.File); err != nil {
 			return g, err

@@ -48,9 +48,9 @@ type Settings struct {
 	// Reread reads the configuration again for a reload; nil without a configuration.
 	Reread func() (Config, error)
 	Build  server.Build // of this program
-	// part is the shard that the store has, and front the server of its node; zero for a store with all keys.
+	// share is the shard that the store has, and front the server of its node; zero for a store with all keys.
 	share edda.Share
-	front *server.Front
+	front *front
 }
 
 // tenant is the default tenant of a call.
@@ -162,7 +162,7 @@ func newProcess(s Settings, l loaded, log *zap.Logger, t *stay) (*process, error
 
 func (p *process) listen() error {
 	var err error
-	if p.guards, err = openGuards(p.settings.Config, p.log); err != nil {
+	if p.guards, err = p.settings.openGuards(p.log); err != nil {
 		return &ConfigError{err}
 	}
 	p.server, err = server.New(server.Options{
@@ -171,7 +171,7 @@ func (p *process) listen() error {
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: p.settings.Build, Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled, MaxPayload: p.settings.Streams.MaxPayload,
 		Fence: p.mayRead, Process: p, DeadLetters: p, Inbox: p, Maintenance: p, Replays: p.replaysServed(), Mocks: p.mocksServed(), Cluster: p.stay.served(),
-		Front: p.settings.front, Shard: p.settings.share.Index,
+		Front: p.settings.front.shared(), Shard: p.settings.share.Index,
 	})
 	if err != nil {
 		return &ConfigError{p.settings.callersVariable(err)}

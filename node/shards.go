@@ -164,7 +164,7 @@ func runBehind(ctx context.Context, f *front, s Settings, n int, h Hooks, sup *s
 			}
 		}
 		settings := s.ofShard(edda.Shard{Index: i, Of: n})
-		settings.front = f.server
+		settings.front = f
 		nodes[i] = newClusterNode(settings, hooks, part)
 		g.Go(func() error {
 			if err := nodes[i].run(running); err != nil {
@@ -198,15 +198,24 @@ func runBehind(ctx context.Context, f *front, s Settings, n int, h Hooks, sup *s
 // errShardEnded ends the other shards of a node when one has ended in order, as after a drain.
 var errShardEnded = errors.New("a shard of this node has ended")
 
-// front is the server of a node with several shards.
+// front is the server of a node with several shards, and what it knows of callers. The servers of the shards know callers
+// by the same files, so a reload of one shard is one of the node.
 type front struct {
 	server *server.Front
 	guards guards
 }
 
+// shared is the server that the servers of shards stand behind; nil for a process with one store.
+func (f *front) shared() *server.Front {
+	if f == nil {
+		return nil
+	}
+	return f.server
+}
+
 // newFront makes the front and binds its addresses.
 func newFront(s Settings, shards int, log *zap.Logger) (*front, error) {
-	g, err := openGuards(s.Config, log)
+	g, err := s.openGuards(log)
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
@@ -227,7 +236,7 @@ func newFront(s Settings, shards int, log *zap.Logger) (*front, error) {
 	return &front{f, g}, nil
 }
 
-// run serves until ctx ends, and reads the files of callers again at a SIGHUP.
+// run serves until ctx ends, and reads the files of callers again at a SIGHUP, also while all shards start again.
 func (f *front) run(ctx context.Context) error {
 	hungUp, release := hangups()
 	defer release()

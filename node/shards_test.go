@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/access"
 	"edda/internal/testkit"
 	"edda/store"
 )
@@ -60,4 +62,33 @@ func TestAClusterBeginsWithTheStoresOfAllShards(t *testing.T) {
 	testkit.Must(t, made.Close())
 	_, err := InitCluster(t.Context(), s, zap.NewNop())
 	testkit.WantError(t, err, edda.Permanent, "no store in folder "+s.ofShard(edda.Shard{Index: 1, Of: 2}).storeDir())
+}
+
+// TestAReloadOfAShardIsOneOfItsNode: else a token that was revoked would still open what the node answers for all shards.
+func TestAReloadOfAShardIsOneOfItsNode(t *testing.T) {
+	s, h := shardsSettings(t), quiet()
+	s.Tokens.File = filepath.Join(t.TempDir(), "tokens")
+	revoked, kept := access.NewToken(), access.NewToken()
+	book := func(tokens ...string) {
+		t.Helper()
+		var text []byte
+		for i, token := range tokens {
+			e := access.Entry{Name: fmt.Sprint("t", i), Role: access.Viewer, Tenants: []string{access.Everyone}, Hash: access.Hash(token)}
+			text = testkit.Value[[]byte](t)(access.Add(text, e))
+		}
+		testkit.Must(t, os.WriteFile(s.Tokens.File, text, 0o600))
+	}
+	book(kept, revoked)
+	f := testkit.Value[*front](t)(newFront(s, 2, h.Log))
+	t.Cleanup(func() { testkit.Must(t, f.server.Close()) })
+	part := s.ofShard(edda.Shard{Index: 1, Of: 2})
+	part.front = f
+	g := testkit.Value[guards](t)(part.openGuards(h.Log))
+	book(kept)
+	testkit.Must(t, g.reload())
+	for token, want := range map[string]bool{kept: true, revoked: false} {
+		if _, known := f.guards.tokens.Book().Bearer(token); known != want {
+			t.Errorf("the node knows the token: %t, want %t", known, want)
+		}
+	}
 }
