@@ -52,12 +52,10 @@ shard. With -o json the command prints one document for each file, in order.`,
 				}
 				return v.show(b, func() { fmt.Fprintf(v.term.out, "%s: %s, sha256 %s\n", file, size(b.Bytes), b.Sum) })
 			}
-			if db == nil {
-				if n := v.shards(cmd.Context()); n > 0 {
-					return v.backupShards(args[0], n, backup)
-				}
+			if err = backup(args[0]); shardsOf(err) > 0 {
+				return v.backupShards(args[0], shardsOf(err), backup)
 			}
-			return backup(args[0])
+			return err
 		},
 	}
 	v.register(cmd)
@@ -243,9 +241,18 @@ func (v *storeVerb) restoreShards(dir string, restore func(file string, shard ed
 	if err != nil {
 		return err
 	}
-	return v.eachShard(n, func(shard int) error {
-		return v.restored(restore(filepath.Join(dir, shardName(shard)+".db"), edda.Shard{Index: shard, Of: n}))
+	done := 0
+	err = v.eachShard(n, func(shard int) error {
+		err := v.restored(restore(filepath.Join(dir, shardName(shard)+".db"), edda.Shard{Index: shard, Of: n}))
+		if err == nil {
+			done++
+		}
+		return err
 	})
+	if err != nil && done > 0 {
+		return fmt.Errorf("%w; a repetition with --force moves them aside", err)
+	}
+	return err
 }
 
 // shardBackups is the number of shards whose backups are in a folder. Some of them alone are an error.

@@ -223,6 +223,7 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 type refusedError struct {
 	status int
 	text   string
+	shards int // that the server has, where the call must name one
 }
 
 func (e *refusedError) Error() string { return e.text }
@@ -230,7 +231,7 @@ func (e *refusedError) Error() string { return e.text }
 func refusal(resp *http.Response, text []byte) error {
 	var p problemBody
 	if json.Unmarshal(text, &p) != nil || p.Detail == "" && p.Title == "" {
-		return &refusedError{resp.StatusCode, "the server answered " + resp.Status}
+		return &refusedError{status: resp.StatusCode, text: "the server answered " + resp.Status}
 	}
 	out := p.Detail
 	if out == "" {
@@ -239,7 +240,8 @@ func refusal(resp *http.Response, text []byte) error {
 	for _, e := range p.Errors {
 		out += "\n  " + strings.TrimPrefix(e.Location+": "+e.Message, ": ")
 	}
-	return &refusedError{resp.StatusCode, out}
+	shards, _ := strconv.Atoi(resp.Header.Get(server.ShardsHeader)) // most refusals have none
+	return &refusedError{resp.StatusCode, out, shards}
 }
 
 // noSaga explains an error, or an empty answer, by a saga that the server does not run. It

@@ -27,13 +27,12 @@ type shardsStub struct {
 	calls   []string                       // "METHOD path" and "shard N"; the commands make one call at a time
 	instead func(http.ResponseWriter) bool // answers in its place
 	shard   string                         // that the call at hand names
-	cluster int                            // status of GET /cluster
 }
 
 // newShardsStub starts a cluster of n shards; 0 for one with one store.
 func newShardsStub(t *testing.T, n int) *shardsStub {
 	t.Helper()
-	s := &shardsStub{cluster: http.StatusOK}
+	s := &shardsStub{}
 	for i := range n {
 		s.backups = append(s.backups, shardBackup(t, edda.Shard{Index: i, Of: n}))
 	}
@@ -62,20 +61,12 @@ func (s *shardsStub) serve(w http.ResponseWriter, r *http.Request) {
 		call += " shard " + s.shard
 	}
 	s.calls = append(s.calls, call)
-	if r.URL.Path == "/cluster" {
-		status := server.ClusterStatus{Name: "shop", Node: "n1"}
-		for i := range s.backups {
-			status.Shards = append(status.Shards, server.ClusterShard{Shard: i, Owner: "n1"})
-		}
-		w.WriteHeader(s.cluster)
-		_ = json.NewEncoder(w).Encode(status)
-		return
-	}
 	if s.instead != nil && s.instead(w) {
 		return
 	}
 	shard, err := strconv.Atoi(s.shard)
 	if len(s.backups) > 0 && (err != nil || shard >= len(s.backups)) {
+		w.Header().Set(server.ShardsHeader, strconv.Itoa(len(s.backups)))
 		refuseCall(w, http.StatusUnprocessableEntity, "say which one is meant with --shard")
 		return
 	}
@@ -144,7 +135,7 @@ func TestCommandsOnAStoreGoThroughAllShards(t *testing.T) {
 		if code != exitDone || out != tt.want || said != "" {
 			t.Errorf("%q: %d\n%s%s\nwant\n%s", tt.args, code, out, said, tt.want)
 		}
-		s.called(t, "GET /cluster", "POST "+tt.path+" shard 0", "POST "+tt.path+" shard 1")
+		s.called(t, "POST "+tt.path, "POST "+tt.path+" shard 0", "POST "+tt.path+" shard 1")
 		code, out, said = s.edda(t, append(tt.args, "--shard", "1")...)
 		if _, last, _ := strings.Cut(tt.want, "shard 1\n"); code != exitDone || out != last || said != "" {
 			t.Errorf("%q of one shard: %d\n%s%s\nwant\n%s", tt.args, code, out, said, last)
@@ -163,21 +154,30 @@ func TestCommandsOnAStoreGoThroughAllShards(t *testing.T) {
 	}
 }
 
-// TestACommandOnOneStoreMakesOneCall: also where the process does not say whether it has shards. Then its refusal is shown.
 func TestACommandOnOneStoreMakesOneCall(t *testing.T) {
 	one := newShardsStub(t, 0)
-	for name, status := range map[string]int{"a cluster of one store": http.StatusOK, "no cluster": http.StatusNotFound, "an admin of one tenant": http.StatusForbidden} {
-		one.cluster = status
-		code, out, said := one.edda(t, "compact")
-		if code != exitDone || out != "1 KiB, 2 KiB before; took 0s, of which commits waited 0s\n" || said != "" {
-			t.Errorf("%s: %d\n%s%s", name, code, out, said)
-		}
-		one.called(t, "GET /cluster", "POST /admin/compact")
-	}
-	s := newShardsStub(t, 2)
-	s.cluster = http.StatusForbidden
-	if code, out, said := s.edda(t, "compact"); code != exitFailed || out != "" || said != "edda: say which one is meant with --shard\n" {
+	code, out, said := one.edda(t, "compact")
+	if code != exitDone || out != "1 KiB, 2 KiB before; took 0s, of which commits waited 0s\n" || said != "" {
 		t.Errorf("%d\n%s%s", code, out, said)
+	}
+	one.called(t, "POST /admin/compact")
+}
+
+// A process that refuses the call for another reason is not asked again.
+func TestARefusalIsNotOneOfShards(t *testing.T) {
+	s := newShardsStub(t, 2)
+	s.instead = func(w http.ResponseWriter) bool {
+		refuseCall(w, http.StatusForbidden, "this token is not of an admin")
+		return true
+	}
+	dir := filepath.Join(t.TempDir(), "b")
+	for _, args := range [][]string{{"compact"}, {"backup", dir}} {
+		if code, out, said := s.edda(t, args...); code != exitFailed || out != "" || !strings.HasSuffix(said, "this token is not of an admin\n") || len(s.calls) != 1 {
+			t.Errorf("%d %q\n%s%s", code, s.calls, out, said)
+		}
+	}
+	if got := names(t, filepath.Dir(dir)); len(got) > 0 {
+		t.Errorf("files are left: %q", got)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestAFindingInOneShardIsExitCodeOne(t *testing.T) {
 		if code != exitFailed || said != "" || !strings.Contains(out, fmt.Sprintf("shard %d\nwrong: a row too many\n", damaged)) {
 			t.Errorf("%d\n%s%s", code, out, said)
 		}
-		s.called(t, "GET /cluster", "POST /admin/doctor shard 0", "POST /admin/doctor shard 1")
+		s.called(t, "POST /admin/doctor", "POST /admin/doctor shard 0", "POST /admin/doctor shard 1")
 	}
 }
 
@@ -231,7 +231,7 @@ func TestABackupOfShardsIsAFolder(t *testing.T) {
 	if code != exitDone || said != "" || strings.Count(out, "sha256") != 2 || !strings.HasPrefix(out, "shard 0\n"+filepath.Join(dir, "shard-0.db")+": ") {
 		t.Errorf("%d\n%s%s", code, out, said)
 	}
-	s.called(t, "GET /cluster", "POST /admin/backup shard 0", "POST /admin/backup shard 1")
+	s.called(t, "POST /admin/backup", "POST /admin/backup shard 0", "POST /admin/backup shard 1")
 	same := func() {
 		t.Helper()
 		for i, want := range s.backups {
@@ -261,11 +261,11 @@ func TestABackupOfShardsIsAFolder(t *testing.T) {
 	if code, _, said := s.edda(t, "backup", file, "--force"); code != exitUsage || !strings.Contains(said, "is a file, and the backup of 2 shards is a folder") {
 		t.Errorf("over a file: %d %s", code, said)
 	}
-	s.called(t, "GET /cluster")
+	s.called(t, "POST /admin/backup")
 	if code, _, said := s.edda(t, "backup", filepath.Join(t.TempDir(), "acme"), "--tenant", "acme"); code != exitDone {
 		t.Errorf("one tenant: %d %s", code, said)
 	}
-	s.called(t, "GET /cluster", "POST /v1/backup shard 0", "POST /v1/backup shard 1")
+	s.called(t, "POST /v1/backup", "POST /v1/backup shard 0", "POST /v1/backup shard 1")
 }
 
 // TestABackupOfShardsThatBreaksOff keeps the files that are whole.
@@ -350,7 +350,7 @@ func TestARestoreOfSomeShardsIsRefused(t *testing.T) {
 		"all but one":         {map[string]edda.Shard{"shard-0.db": of(0, 2)}, "has the backups of 1 shards", nil},
 		"none":                {nil, "has the backups of 0 shards", nil},
 		"those of each other": {map[string]edda.Shard{"shard-0.db": of(1, 2), "shard-1.db": of(0, 2)}, "shard-0.db has shard 1 of 2 of cluster shop, and not shard 0 of 2", nil},
-		"one of another":      {map[string]edda.Shard{"shard-0.db": of(0, 2), "shard-1.db": of(1, 4)}, "shard-1.db has shard 1 of 4 of cluster shop, and not shard 1 of 2; the shards before it are done", []string{"shard-0"}},
+		"one of another":      {map[string]edda.Shard{"shard-0.db": of(0, 2), "shard-1.db": of(1, 4)}, "shard-1.db has shard 1 of 4 of cluster shop, and not shard 1 of 2; the shards before it are done; a repetition with --force moves them aside", []string{"shard-0"}},
 		"a store of all keys": {map[string]edda.Shard{"shard-0.db": {}, "shard-1.db": {}}, "shard-0.db has all keys, and not shard 0 of 2", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -246,18 +246,17 @@ func either[T any](ctx context.Context, v *storeVerb, work bool, path string, do
 		}
 		return show(out)
 	}
-	ask := func() error {
+	ask := func(int) error {
 		var out T
 		if err := v.ask(ctx, path, &out); err != nil {
 			return err
 		}
 		return show(out)
 	}
-	n := v.shards(ctx)
-	if n == 0 {
-		return ask()
+	if err = ask(anyShard); shardsOf(err) > 0 {
+		return v.eachShard(shardsOf(err), ask)
 	}
-	return v.eachShard(n, func(int) error { return ask() })
+	return err
 }
 
 // shardsHelp ends the help of a command that goes through all shards.
@@ -267,17 +266,13 @@ In a cluster with several shards the command goes through all of them, one after
 other, unless --shard names one. With -o json it prints one document for each, in
 order.`
 
-// shards is the number of shards to ask the process for: 0 if it has one store, or if --shard names a shard. It is 0 also
-// without an answer, because the command's own call then says what is wrong.
-func (v *storeVerb) shards(ctx context.Context) int {
-	if v.shard != anyShard {
-		return 0
+// shardsOf is the number of shards that a process has, if it refused a call that named none; 0 for any other error.
+func shardsOf(err error) int {
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		return refused.shards
 	}
-	var s server.ClusterStatus
-	if _, err := v.get(ctx, "/cluster", &s); err != nil {
-		return 0
-	}
-	return len(s.Shards)
+	return 0
 }
 
 // eachShard runs a function for each of n shards in turn, whose calls then name the shard. It stops at the first failure.

@@ -23,8 +23,12 @@ import (
 	"edda"
 )
 
-// ShardHeader names the shard that a call means, as a number from 0.
-const ShardHeader = "Edda-Shard"
+const (
+	// ShardHeader names the shard that a call means, as a number from 0.
+	ShardHeader = "Edda-Shard"
+	// ShardsHeader is in the refusal of a call that must name a shard, and is the number of shards.
+	ShardsHeader = "Edda-Shards"
+)
 
 // Front is the server of a node whose cluster has several shards. Each shard has a server of its own in this node, which
 // is the owner's or a standby's and changes with that. The front has the addresses, and finds the shard of a call:
@@ -133,6 +137,7 @@ func (f *Front) named(r *http.Request) (shard int, said bool, err error) {
 
 // unnamed answers a call that is about one store and names none.
 func (f *Front) unnamed(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set(ShardsHeader, strconv.Itoa(len(f.shards)))
 	problem(w, http.StatusUnprocessableEntity, fmt.Sprintf("this cluster has %d stores: say which one is meant, from 0 to %d, with --shard or in the header %s",
 		len(f.shards), len(f.shards)-1, strings.ToLower(ShardHeader)))
 }

@@ -70,6 +70,9 @@ func TestACallFindsItsShard(t *testing.T) {
 			}
 		}
 	}
+	if w := callFront(f, "POST", "/admin/gc", ""); w.Code != 422 || w.Header().Get(ShardsHeader) != "4" {
+		t.Errorf("a call that must name a shard: %d %s", w.Code, w.Body)
+	}
 	if got := callFront(f, "POST", "/admin/gc", "", ShardHeader+": 2").Body.String(); got != "2 2 /admin/gc" {
 		t.Errorf("a call that names its shard: %s", got)
 	}
