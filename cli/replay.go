@@ -3,11 +3,13 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
 	"edda"
@@ -16,8 +18,12 @@ import (
 	"edda/server"
 )
 
-// replayPoll is how often a waiting command asks for the progress.
-const replayPoll = 200 * time.Millisecond
+const (
+	// replayPoll is how often a waiting command asks for the progress.
+	replayPoll = 200 * time.Millisecond
+	// replayPatience is how long it asks on without an answer, as while another node takes over.
+	replayPatience = 30 * time.Second
+)
 
 // replayOrder holds the flags of a replay.
 type replayOrder struct {
@@ -205,33 +211,48 @@ func (c *client) sureToEmit(ctx context.Context, o server.ReplayOrder) error {
 	return c.sure(true, fmt.Sprintf("send all work of %s again", o.Saga))
 }
 
-// runReplay starts a replay and waits for its end.
+// runReplay starts a replay and waits for its end. The replay has an id before the call, for a repetition if no answer
+// comes.
 func (c *client) runReplay(ctx context.Context, o server.ReplayOrder) (replay.Report, []byte, error) {
+	if o.ID == "" {
+		o.ID = ulid.Make().String()
+	}
 	body, err := json.Marshal(o)
 	if err != nil {
 		return replay.Report{}, nil, fmt.Errorf("write the order: %w", err)
 	}
 	raw, err := c.call(ctx, http.MethodPost, "/admin/replay", body)
-	if err != nil {
+	var refused *refusedError
+	switch {
+	case errors.As(err, &refused): // it says what begun, if anything
 		return replay.Report{}, nil, err
+	case err != nil:
+		return replay.Report{}, nil, fmt.Errorf("%w; if the call arrived, the replay has begun: repeat the command with --id %s, which begins nothing twice", err, o.ID)
 	}
 	var begun replay.Report
 	if err := json.Unmarshal(raw, &begun); err != nil {
 		return begun, raw, fmt.Errorf("decode the answer: %w", err)
 	}
-	return c.awaitReplay(ctx, begun.ID)
+	return c.awaitReplay(ctx, begun.ID, replayPatience)
 }
 
-func (c *client) awaitReplay(ctx context.Context, id string) (replay.Report, []byte, error) {
+// awaitReplay shows the progress of a replay until it ends. It asks on without an answer for as long as patience says.
+func (c *client) awaitReplay(ctx context.Context, id string, patience time.Duration) (replay.Report, []byte, error) {
 	shown := newReplayLine(c.term)
 	defer shown.end()
+	answered := time.Now()
 	for {
 		var list struct {
 			Replays []json.RawMessage `json:"replays"`
 		}
-		if _, err := c.get(ctx, "/admin/replay?id="+url.QueryEscape(id), &list); err != nil {
+		_, err := c.get(ctx, "/admin/replay?id="+url.QueryEscape(id), &list)
+		if err != nil && passes(err) && time.Since(answered) < patience && backoff.Wait(ctx, replayPoll) == nil {
+			continue
+		}
+		if err != nil {
 			return replay.Report{}, nil, leftAlone(ctx, id, err)
 		}
+		answered = time.Now()
 		var r replay.Report
 		if err := json.Unmarshal(list.Replays[0], &r); err != nil {
 			return r, nil, fmt.Errorf("decode the progress: %w", err)
@@ -243,6 +264,12 @@ func (c *client) awaitReplay(ctx context.Context, id string) (replay.Report, []b
 			return r, nil, leftAlone(ctx, id, nil)
 		}
 	}
+}
+
+// passes tells whether an error may pass by itself: no answer, or one of a server that stops, starts or takes over.
+func passes(err error) bool {
+	var refused *refusedError
+	return !errors.As(err, &refused) || refused.status == http.StatusBadGateway || refused.status == http.StatusServiceUnavailable
 }
 
 // leftAlone says that the replay continues although this command stops waiting.

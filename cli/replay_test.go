@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 const replayManifest = `saga: order
@@ -88,17 +90,60 @@ func TestReplayFromTheCommandLine(t *testing.T) {
 
 // Whoever waits for a replay when its server dies must not believe that it is over.
 func TestAReplayWhoseServerDiesIsSaidToGoOn(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer s.Close()
+	c := &client{term: &terminal{out: io.Discard, err: io.Discard}, addr: s.URL}
+	_, _, err := c.awaitReplay(t.Context(), "R1", time.Second)
+	if want := "the replay R1 had begun"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("without %q: %v", want, err)
+	}
+}
+
+// A node that takes over, or starts again, does not answer for some seconds. A refusal is final.
+func TestAReplayIsAwaitedOverAnswersThatFail(t *testing.T) {
+	answers := []int{200, 503, 502, 0, 200}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			panic(http.ErrAbortHandler)
+		if r.Method == http.MethodPost {
+			_, _ = io.WriteString(w, `{"id":"R1","state":"running"}`)
+			return
 		}
-		_, _ = io.WriteString(w, `{"id":"R1","state":"running","progress":{}}`)
+		status := answers[0]
+		switch answers = answers[1:]; {
+		case status == 0:
+			panic(http.ErrAbortHandler)
+		case len(answers) == 0:
+			_, _ = io.WriteString(w, `{"replays":[{"id":"R1","state":"done"}]}`)
+		case status == 200:
+			_, _ = io.WriteString(w, `{"replays":[{"id":"R1","state":"running"}]}`)
+		default:
+			w.WriteHeader(status)
+		}
+	}))
+	defer s.Close()
+	var out bytes.Buffer
+	term := &terminal{out: &out, err: &out}
+	if code := term.run(t.Context(), []string{"replay", "order", "--why", "x", "--addr", s.URL}); code != 0 || len(answers) > 0 {
+		t.Errorf("code %d, %d answers are left: %s", code, len(answers), out.String())
+	}
+	answers = []int{404, 200}
+	c := &client{term: term, addr: s.URL}
+	if _, _, err := c.awaitReplay(t.Context(), "R1", time.Hour); err == nil || len(answers) != 1 {
+		t.Errorf("%d answers are left after a refusal: %v", len(answers), err)
+	}
+}
+
+// Without an answer nobody knows whether the replay has begun, so the command names the id that repeats it.
+func TestAReplayWithoutAnAnswerNamesItsID(t *testing.T) {
+	var sent struct{ ID string }
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewDecoder(r.Body).Decode(&sent)
+		panic(http.ErrAbortHandler)
 	}))
 	defer s.Close()
 	var out bytes.Buffer
 	term := &terminal{out: &out, err: &out}
 	code := term.run(t.Context(), []string{"replay", "order", "--why", "x", "--addr", s.URL})
-	if want := "the replay R1 had begun"; code != 1 || !strings.Contains(out.String(), want) {
+	if want := "--id " + sent.ID; code != 1 || len(sent.ID) != 26 || !strings.Contains(out.String(), want) {
 		t.Errorf("code %d, without %q: %s", code, want, out.String())
 	}
 }
