@@ -274,6 +274,23 @@ func TestADeathIsFoundWithinThreeSecondsOfOwnBeats(t *testing.T) {
 	})
 }
 
+// TestFiveBeatsOfSilenceAreEnough, also if their intervals are a little short.
+func TestFiveBeatsOfSilenceAreEnough(t *testing.T) {
+	d := NewDetector()
+	d.Accepted(0, 1)
+	d.Saw("b", 2, 0)
+	now, beats := time.Duration(0), 0
+	for len(d.Accepted(now, uint64(beats)+3)) == 0 {
+		if beats++; beats > 5 {
+			t.Fatalf("not suspected after %v", now)
+		}
+		now += BeatEvery - 2*time.Millisecond
+	}
+	if beats < 5 || now <= LapseAfter {
+		t.Errorf("suspected after %d beats, %v", beats, now)
+	}
+}
+
 // TestADeadNodeThatBeatsIsBack: and can die again.
 func TestADeadNodeThatBeatsIsBack(t *testing.T) {
 	d := NewDetector()
