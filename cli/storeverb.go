@@ -154,6 +154,9 @@ func (v *storeVerb) holder(ctx context.Context, dir string) error {
 	if v.addr == "" {
 		v.addr = h.Addr
 	}
+	if !h.Shard.Whole() && v.shard == anyShard {
+		v.shard = h.Shard.Index
+	}
 	var info server.Info
 	if _, err := v.get(ctx, "/info", &info); err != nil {
 		return fmt.Errorf("a process holds %s: %w", path, err)

@@ -26,8 +26,9 @@ const addrFile = "edda.addr"
 
 // Holder is the process that holds a store.
 type Holder struct {
-	Addr  string `json:"addr"`
-	Store string `json:"store"` // id of the store
+	Addr  string     `json:"addr"`
+	Store string     `json:"store"` // id of the store
+	Shard edda.Shard `json:"shard"` // that the store has; calls about it name the shard
 }
 
 // HolderOf returns the last process that held the store in a folder, as it said itself.
@@ -107,7 +108,7 @@ func servesAlone(db *store.DB, tenants []string) error {
 
 // writeHolder writes beside the store where this process listens.
 func (p *process) writeHolder() error {
-	text, err := json.Marshal(Holder{Addr: p.server.Addr(), Store: p.db.ID()})
+	text, err := json.Marshal(Holder{Addr: p.server.Addr(), Store: p.db.ID(), Shard: p.settings.share.Shard})
 	if err == nil {
 		err = os.WriteFile(p.addrFile(), text, 0o600)
 	}
