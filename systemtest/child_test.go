@@ -199,10 +199,15 @@ func (c *child) cli(args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// get reads the API into a value.
+// get reads the API into a value. It repeats a call that is answered with 503, as clients do.
 func (c *child) get(path string, into any) {
 	c.t.Helper()
-	body, status := c.fetch(path)
+	var body []byte
+	var status int
+	until(c.t, path+" is answered", func() bool {
+		body, status = c.fetch(path)
+		return status != http.StatusServiceUnavailable
+	})
 	if status != http.StatusOK {
 		c.t.Fatalf("%s: %d %s", path, status, body)
 	}

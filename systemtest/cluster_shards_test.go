@@ -266,6 +266,12 @@ func TestAClusterOfSeveralShards(t *testing.T) {
 		if files, err := filepath.Glob(filepath.Join(copied, "shard-*.db")); err != nil || len(files) != shards {
 			t.Errorf("the backup has %v, %v", files, err)
 		}
+		for _, s := range status("n1").Shards { // a folder names its process and its shard
+			out, code := nodes["n2"].cli("doctor", "--data", filepath.Join(dir, s.Owner, fmt.Sprintf("shard-%d", s.Shard)))
+			if code != 0 || !strings.Contains(out, "asking it") || strings.Count(out, "0 findings") != 1 {
+				t.Errorf("doctor of the folder of shard %d: %d %s", s.Shard, code, out)
+			}
+		}
 	})
 	t.Run("manifests go to each shard", func(t *testing.T) {
 		next := write(t, dir, "next.yaml", strings.ReplaceAll(strings.Replace(shardedSagas, "saga: order\nversion: 1", "saga: order\nversion: 2", 1), "CALLS", calls.URL))
