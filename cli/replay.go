@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -224,7 +225,7 @@ func (c *client) runReplay(ctx context.Context, o server.ReplayOrder) (replay.Re
 	raw, err := c.call(ctx, http.MethodPost, "/admin/replay", body)
 	var refused *refusedError
 	switch {
-	case errors.As(err, &refused): // it says what begun, if anything
+	case errors.As(err, &refused) && (refused.status < 500 || strings.Contains(refused.text, o.ID)): // it says what has begun
 		return replay.Report{}, nil, err
 	case err != nil:
 		return replay.Report{}, nil, fmt.Errorf("%w; if the call arrived, the replay has begun: repeat the command with --id %s, which begins nothing twice", err, o.ID)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -101,49 +100,68 @@ func TestAReplayWhoseServerDiesIsSaidToGoOn(t *testing.T) {
 
 // A node that takes over, or starts again, does not answer for some seconds. A refusal is final.
 func TestAReplayIsAwaitedOverAnswersThatFail(t *testing.T) {
-	answers := []int{200, 503, 502, 0, 200}
+	const over = 1 // stands for the answer that the replay has ended
+	answers := make(chan int, 5)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			_, _ = io.WriteString(w, `{"id":"R1","state":"running"}`)
 			return
 		}
-		status := answers[0]
-		switch answers = answers[1:]; {
-		case status == 0:
+		switch status := <-answers; status {
+		case 0:
 			panic(http.ErrAbortHandler)
-		case len(answers) == 0:
+		case over:
 			_, _ = io.WriteString(w, `{"replays":[{"id":"R1","state":"done"}]}`)
-		case status == 200:
+		case 200:
 			_, _ = io.WriteString(w, `{"replays":[{"id":"R1","state":"running"}]}`)
 		default:
 			w.WriteHeader(status)
 		}
 	}))
 	defer s.Close()
-	var out bytes.Buffer
-	term := &terminal{out: &out, err: &out}
-	if code := term.run(t.Context(), []string{"replay", "order", "--why", "x", "--addr", s.URL}); code != 0 || len(answers) > 0 {
-		t.Errorf("code %d, %d answers are left: %s", code, len(answers), out.String())
+	for _, status := range []int{200, 503, 502, 0, over} {
+		answers <- status
 	}
-	answers = []int{404, 200}
-	c := &client{term: term, addr: s.URL}
+	if code, out, said := shell(t, nil, "replay", "order", "--why", "x", "--addr", s.URL); code != exitDone || len(answers) > 0 {
+		t.Errorf("code %d, %d answers are left: %s%s", code, len(answers), out, said)
+	}
+	answers <- 404
+	answers <- over
+	c := &client{term: &terminal{out: io.Discard, err: io.Discard}, addr: s.URL}
 	if _, _, err := c.awaitReplay(t.Context(), "R1", time.Hour); err == nil || len(answers) != 1 {
 		t.Errorf("%d answers are left after a refusal: %v", len(answers), err)
 	}
 }
 
-// Without an answer nobody knows whether the replay has begun, so the command names the id that repeats it.
-func TestAReplayWithoutAnAnswerNamesItsID(t *testing.T) {
-	var sent struct{ ID string }
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = json.NewDecoder(r.Body).Decode(&sent)
-		panic(http.ErrAbortHandler)
-	}))
-	defer s.Close()
-	var out bytes.Buffer
-	term := &terminal{out: &out, err: &out}
-	code := term.run(t.Context(), []string{"replay", "order", "--why", "x", "--addr", s.URL})
-	if want := "--id " + sent.ID; code != 1 || len(sent.ID) != 26 || !strings.Contains(out.String(), want) {
-		t.Errorf("code %d, without %q: %s", code, want, out.String())
+// Without an answer, or after a failure, nobody knows whether the replay has begun, so the command names the id that
+// repeats it. A refusal that names it is enough.
+func TestAReplayOfWhichNothingIsKnownNamesItsID(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer func(w http.ResponseWriter, id string)
+		names  int // how often the id is named
+	}{
+		"no answer": {func(http.ResponseWriter, string) { panic(http.ErrAbortHandler) }, 1},
+		"a failure": {func(w http.ResponseWriter, _ string) {
+			refuseCall(w, http.StatusInternalServerError, "the log says why")
+		}, 1},
+		"a failure of a shard": {func(w http.ResponseWriter, id string) {
+			refuseCall(w, http.StatusBadGateway, "repeat the call with the id "+id)
+		}, 1},
+		"a refusal of the call": {func(w http.ResponseWriter, _ string) { refuseCall(w, http.StatusUnprocessableEntity, "no such saga") }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ids := make(chan string, 1)
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var sent struct{ ID string }
+				_ = json.NewDecoder(r.Body).Decode(&sent)
+				ids <- sent.ID
+				tt.answer(w, sent.ID)
+			}))
+			defer s.Close()
+			code, out, said := shell(t, nil, "replay", "order", "--why", "x", "--addr", s.URL)
+			if id := <-ids; code != exitFailed || len(id) != 26 || strings.Count(out+said, id) != tt.names {
+				t.Errorf("code %d, %s is not named %d times: %s%s", code, id, tt.names, out, said)
+			}
+		})
 	}
 }
