@@ -3,6 +3,10 @@ package node
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"edda"
+	"edda/internal/testkit"
 )
 
 // TestAClusterRefusesWhatItCannotKeep: each with the reason.
@@ -44,6 +48,33 @@ func TestAClusterRefusesWhatItCannotKeep(t *testing.T) {
 	c.Cluster.Name = "shop"
 	if c.replicas() != 3 {
 		t.Errorf("a cluster makes streams with %d replicas", c.replicas())
+	}
+}
+
+// TestANodeWithAnotherClockIsRefused: in both directions. A slow answer is no difference.
+func TestANodeWithAnotherClockIsRefused(t *testing.T) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		theirs, way time.Duration // from when it was asked
+		want        string
+	}{
+		"the same":              {0, 0, ""},
+		"a slow answer":         {30 * time.Second, time.Minute, ""},
+		"a little behind":       {maxSkew, 0, ""},
+		"a little ahead":        {-maxSkew, time.Second, ""},
+		"behind":                {maxSkew + time.Second, 0, "differs by 6s"},
+		"behind, a slow answer": {maxSkew + 2*time.Second, time.Second, "differs by 6s"},
+		"ahead":                 {-maxSkew - time.Second, time.Minute, "differs by 6s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := compareClocks(noon, noon.Add(tt.theirs), noon.Add(tt.way))
+			if tt.want == "" {
+				testkit.Must(t, err)
+				return
+			}
+			testkit.WantError(t, err, edda.Permanent, tt.want)
+			testkit.WantError(t, err, edda.Permanent, "chrony")
+		})
 	}
 }
 
