@@ -66,6 +66,16 @@ func (p *process) storage(l *pipeline) error {
 	return nil
 }
 
+// sick returns why the store cannot be written. While a lease is not confirmed the store refuses commits for that alone:
+// NATS does not answer, and no other node could do better.
+func (p *process) sick() error {
+	l := p.pipeline.Load()
+	if l != nil && !l.fences.open() {
+		return nil
+	}
+	return p.storage(l)
+}
+
 func (p *process) jetstreamState(l *pipeline) error {
 	if l == nil {
 		if why := p.apart.Load(); why != nil {

@@ -8,9 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"edda"
 	"edda/cluster"
+	"edda/internal/testkit"
 	"edda/standby"
+	"edda/store"
 	"edda/stream"
+	"edda/stream/kv"
 )
 
 // TestASickOwnerHandsOver: the process of an owner ends for another node when its store refuses commits for long, and
@@ -56,6 +60,28 @@ func TestASickOwnerHandsOver(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnOwnerWithoutNATSIsNotSick: its store refuses commits while a lease is not confirmed, and a handover mends nothing.
+func TestAnOwnerWithoutNATSIsNotSick(t *testing.T) {
+	db, stop := testkit.OpenStore(t, t.TempDir(), store.Options{})
+	defer stop()
+	fence := kv.NewFence(time.Hour, nil, func(context.Context) error { return errors.New("NATS is away") })
+	p := &process{db: db}
+	p.pipeline.Store(&pipeline{fences: fences{fence}})
+	db.Fence(fences{fence}.pass)
+	change := store.Change{Checkpoints: []edda.Checkpoint{{Stream: "S", Seq: 1}}}
+	if db.Commit(t.Context(), change) == nil || p.storage(p.pipeline.Load()) == nil {
+		t.Fatal("the fence stops no commit")
+	}
+	testkit.Must(t, p.sick())
+	full := errors.New("no space left on device")
+	db.Fence(func(context.Context) error { return full })
+	fence.Extend(fence.Now())
+	if db.Commit(t.Context(), change) == nil {
+		t.Fatal("the disk has space")
+	}
+	testkit.WantError(t, p.sick(), full, "no space left")
 }
 
 // TestAMoveEndsAtAnyEndOfTheProcess: also one that was asked for while the process was about to start anew.

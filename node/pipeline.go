@@ -328,6 +328,11 @@ func (f fences) pass(ctx context.Context) error {
 	return nil
 }
 
+// open reports whether all leases are held, without asking the server.
+func (f fences) open() bool {
+	return !slices.ContainsFunc(f, func(fence *kv.Fence) bool { return !fence.Open() })
+}
+
 // keepLease renews the lease until ctx ends, then releases it.
 func (p *process) keepLease(ctx context.Context, lease *kv.Lease) error {
 	if err := lease.Run(ctx); err != nil {

@@ -255,7 +255,7 @@ func (p *process) parts(l loaded) []lifecycle.Component {
 
 // keepOwning ends the process when its node does not own the store any more.
 func (p *process) keepOwning(ctx context.Context) error {
-	return p.stay.keepOwning(ctx, func() error { return p.storage(p.pipeline.Load()) }, p.stay.bestCopy)
+	return p.stay.keepOwning(ctx, p.sick, p.stay.bestCopy)
 }
 
 // watchStreams watches the streams when JetStream is reached.
