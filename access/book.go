@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -194,8 +195,9 @@ func Remove(text []byte, name string) ([]byte, error) {
 
 // Tokens holds the book of a file as it was last read. It is safe for concurrent use.
 type Tokens struct {
-	path string
-	now  atomic.Pointer[Book]
+	path    string
+	reading sync.Mutex // a slow read of the file must not replace what a later one has read
+	now     atomic.Pointer[Book]
 }
 
 // Open reads the book from a file.
@@ -206,6 +208,8 @@ func Open(path string) (*Tokens, error) {
 
 // Reload reads the file again. If it fails, the previous book stays in use.
 func (t *Tokens) Reload() error {
+	t.reading.Lock()
+	defer t.reading.Unlock()
 	text, err := files.Read(t.path, maxBook)
 	if err != nil {
 		return fmt.Errorf("tokens: %w", err)

@@ -23,6 +23,8 @@ type Certificates struct {
 	cert, key, clientCA string
 	log                 *zap.Logger
 
+	loading sync.Mutex // a slow read of the files must not replace what a later one has read
+
 	mu   sync.Mutex // guards now and read
 	now  *tls.Config
 	read time.Time
@@ -40,6 +42,8 @@ func OpenCertificates(cert, key, clientCA string, log *zap.Logger) (*Certificate
 
 // Reload loads the files again. If that fails, the previous certificates stay in use.
 func (c *Certificates) Reload() error {
+	c.loading.Lock()
+	defer c.loading.Unlock()
 	next, err := c.load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
