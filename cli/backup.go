@@ -241,15 +241,12 @@ func (v *storeVerb) restoreShards(dir string, restore func(file string, shard ed
 	if err != nil {
 		return err
 	}
-	done := 0
+	at := 0
 	err = v.eachShard(n, func(shard int) error {
-		err := v.restored(restore(filepath.Join(dir, shardName(shard)+".db"), edda.Shard{Index: shard, Of: n}))
-		if err == nil {
-			done++
-		}
-		return err
+		at = shard
+		return v.restored(restore(filepath.Join(dir, shardName(shard)+".db"), edda.Shard{Index: shard, Of: n}))
 	})
-	if err != nil && done > 0 {
+	if err != nil && at > 0 {
 		return fmt.Errorf("%w; a repetition with --force moves them aside", err)
 	}
 	return err

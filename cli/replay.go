@@ -228,7 +228,7 @@ func (c *client) runReplay(ctx context.Context, o server.ReplayOrder) (replay.Re
 	case errors.As(err, &refused) && (refused.status < 500 || strings.Contains(refused.text, o.ID)): // it says what has begun
 		return replay.Report{}, nil, err
 	case err != nil:
-		return replay.Report{}, nil, fmt.Errorf("%w; if the call arrived, the replay has begun: repeat the command with --id %s, which begins nothing twice", err, o.ID)
+		return replay.Report{}, nil, fmt.Errorf("%w; whether the replay has begun is not known: repeat the command with --id %s, which begins nothing twice", err, o.ID)
 	}
 	var begun replay.Report
 	if err := json.Unmarshal(raw, &begun); err != nil {

@@ -26,19 +26,18 @@ func (s Settings) openGuards(log *zap.Logger) (guards, error) {
 	}
 	var g guards
 	var err error
-	c := s.Config
-	if c.Tokens.File != "" {
-		if g.tokens, err = access.Open(c.Tokens.File); err != nil {
+	if s.Tokens.File != "" {
+		if g.tokens, err = access.Open(s.Tokens.File); err != nil {
 			return g, err
 		}
 	}
-	if c.TLS.Cert == "" && c.TLS.Key == "" {
-		if c.TLS.ClientCA != "" {
+	if s.TLS.Cert == "" && s.TLS.Key == "" {
+		if s.TLS.ClientCA != "" {
 			return g, errors.New("tls.client_ca: wants tls.cert and tls.key, too")
 		}
 		return g, nil
 	}
-	g.certificates, err = server.OpenCertificates(c.TLS.Cert, c.TLS.Key, c.TLS.ClientCA, log)
+	g.certificates, err = server.OpenCertificates(s.TLS.Cert, s.TLS.Key, s.TLS.ClientCA, log)
 	return g, err
 }
 

@@ -39,7 +39,6 @@ func TestAClusterRefusesWhatDoesNotFit(t *testing.T) {
 	testkit.Value[jetstream.Stream](t)(js.CreateStream(t.Context(), few))
 	refused(t, []string{"AGGREGATE_EVENTS has 1 of the 3 replicas", "nats stream edit AGGREGATE_EVENTS --replicas=3"},
 		node(servers.URLs(), "n1", t.TempDir(), manifest)...)
-	testkit.Must(t, js.DeleteStream(t.Context(), few.Name))
 	clearCluster(t, js)
 
 	first := launchNode(t, servers, dir, "n1", manifest)
