@@ -125,7 +125,10 @@ func TestPartThatEndsByItselfIsAFailure(t *testing.T) {
 func TestPanicIsCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b book
-		bad := Component{Name: "bad", Run: func(context.Context) error { panic("no way") }}
+		bad := Component{Name: "bad", Run: func(context.Context) error {
+			synctest.Wait() // every part is ready
+			panic("no way")
+		}}
 		err := New(Options{}, append(house(&b), bad)...).Run(t.Context())
 		var p *Panic
 		if !errors.As(err, &p) || p.Value != "no way" || !strings.Contains(string(p.Stack), "group_test.go") {
@@ -159,7 +162,10 @@ func TestAnAbandonedStopFinishesNothing(t *testing.T) {
 		relay := b.part("relay", Flush)
 		relay.Finish = func(ctx context.Context) error { b.add("flush"); <-ctx.Done(); return ctx.Err() }
 		relay.Close = func() error { b.add("close"); return nil }
-		lease := Component{Name: "lease", Stage: Connections, Run: func(context.Context) error { return replaced }}
+		lease := Component{Name: "lease", Stage: Connections, Run: func(context.Context) error {
+			synctest.Wait() // every part is ready
+			return replaced
+		}}
 		g := New(Options{Abandon: func(cause error) bool { return errors.Is(cause, replaced) }}, relay, lease)
 		begin := time.Now()
 		if err := g.Run(t.Context()); !errors.Is(err, replaced) || time.Since(begin) > 0 {
