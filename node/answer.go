@@ -67,13 +67,13 @@ func (p *process) storage(l *pipeline) error {
 }
 
 // sick returns why the store cannot be written. While a lease is not confirmed the store refuses commits for that alone:
-// NATS does not answer, and no other node could do better.
+// NATS does not answer, and no other node could do better. The engine is not asked, because its last error is older than
+// the store's.
 func (p *process) sick() error {
-	l := p.pipeline.Load()
-	if l != nil && !l.fences.open() {
+	if l := p.pipeline.Load(); l != nil && !l.fences.open() {
 		return nil
 	}
-	return p.storage(l)
+	return errors.Join(p.db.Healthy(), p.db.Damaged())
 }
 
 func (p *process) jetstreamState(l *pipeline) error {

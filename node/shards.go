@@ -203,6 +203,7 @@ var errShardEnded = errors.New("a shard of this node has ended")
 type front struct {
 	server *server.Front
 	guards guards
+	log    *zap.Logger
 }
 
 // shared is the server that the servers of shards stand behind; nil for a process with one store.
@@ -233,7 +234,7 @@ func newFront(s Settings, shards int, log *zap.Logger) (*front, error) {
 		return nil, err
 	}
 	log.Info("listening", zap.String("addr", f.Addr()), zap.String("probe_addr", f.ProbeAddr()), zap.Int("shards", shards))
-	return &front{f, g}, nil
+	return &front{f, g, log}, nil
 }
 
 // run serves until ctx ends, and reads the files of callers again at a SIGHUP, also while all shards start again.
@@ -247,8 +248,10 @@ func (f *front) run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-hungUp: // the shards log what is wrong with the files
-				_ = f.guards.reload()
+			case <-hungUp:
+				if err := f.guards.reload(); err != nil {
+					f.log.Error("reload the files of callers", zap.Error(err))
+				}
 			}
 		}
 	})
