@@ -11,8 +11,8 @@ import (
 const (
 	// BeatEvery is the interval of a node's beats.
 	BeatEvery = 500 * time.Millisecond
-	// DeadAfter is the silence after which a node is suspected: five beats. It is a little less, because their intervals
-	// are not exact, and a sixth one would take half a second more.
+	// DeadAfter is the silence after which a node is suspected: five beats as a rule. It is a little less, because their
+	// intervals are not exact, and a sixth one would take half a second more.
 	DeadAfter = 2400 * time.Millisecond
 	// LapseAfter is how long a node may act since it sent its last accepted beat.
 	LapseAfter = 2 * time.Second
