@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ const (
 	replayPoll = 200 * time.Millisecond
 	// replayPatience is how long it asks on without an answer, as while another node takes over.
 	replayPatience = 30 * time.Second
+	// replayTry bounds one of these questions, because the node that was asked may be frozen.
+	replayTry = 5 * time.Second
 )
 
 // replayOrder holds the flags of a replay.
@@ -222,23 +225,28 @@ func (c *client) runReplay(ctx context.Context, o server.ReplayOrder) (replay.Re
 	if err != nil {
 		return replay.Report{}, nil, fmt.Errorf("write the order: %w", err)
 	}
-	raw, err := c.call(ctx, http.MethodPost, "/admin/replay", body)
-	var refused *refusedError
-	switch {
-	case errors.As(err, &refused) && (refused.status < 500 || strings.Contains(refused.text, o.ID)): // it says what has begun
-		return replay.Report{}, nil, err
-	case err != nil:
-		return replay.Report{}, nil, fmt.Errorf("%w; whether the replay has begun is not known: repeat the command with --id %s, which begins nothing twice", err, o.ID)
-	}
+	sent := false
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
+	raw, err := c.call(traced, http.MethodPost, "/admin/replay", body)
 	var begun replay.Report
-	if err := json.Unmarshal(raw, &begun); err != nil {
-		return begun, raw, fmt.Errorf("decode the answer: %w", err)
+	if err == nil {
+		if err = json.Unmarshal(raw, &begun); err != nil {
+			err = fmt.Errorf("decode the answer: %w", err)
+		}
 	}
-	return c.awaitReplay(ctx, begun.ID, replayPatience)
+	var refused *refusedError
+	told := errors.As(err, &refused) && (refused.status < 500 || strings.Contains(refused.text, o.ID)) // what has begun
+	switch {
+	case err == nil:
+		return c.awaitReplay(ctx, begun.ID, replayPoll, replayPatience)
+	case sent && !told && !o.DryRun:
+		err = fmt.Errorf("%w; whether the replay has begun is not known: repeat the command with --id %s, which begins nothing twice", err, o.ID)
+	}
+	return begun, nil, err
 }
 
 // awaitReplay shows the progress of a replay until it ends. It asks on without an answer for as long as patience says.
-func (c *client) awaitReplay(ctx context.Context, id string, patience time.Duration) (replay.Report, []byte, error) {
+func (c *client) awaitReplay(ctx context.Context, id string, poll, patience time.Duration) (replay.Report, []byte, error) {
 	shown := newReplayLine(c.term)
 	defer shown.end()
 	answered := time.Now()
@@ -246,8 +254,10 @@ func (c *client) awaitReplay(ctx context.Context, id string, patience time.Durat
 		var list struct {
 			Replays []json.RawMessage `json:"replays"`
 		}
-		_, err := c.get(ctx, "/admin/replay?id="+url.QueryEscape(id), &list)
-		if err != nil && passes(err) && time.Since(answered) < patience && backoff.Wait(ctx, replayPoll) == nil {
+		try, cancel := context.WithTimeout(ctx, replayTry)
+		_, err := c.get(try, "/admin/replay?id="+url.QueryEscape(id), &list)
+		cancel()
+		if err != nil && passes(err) && time.Since(answered) < patience && backoff.Wait(ctx, poll) == nil {
 			continue
 		}
 		if err != nil {
@@ -261,7 +271,7 @@ func (c *client) awaitReplay(ctx context.Context, id string, patience time.Durat
 		if shown.show(r); r.State != replay.StateRunning {
 			return r, list.Replays[0], nil
 		}
-		if backoff.Wait(ctx, replayPoll) != nil {
+		if backoff.Wait(ctx, poll) != nil {
 			return r, nil, leftAlone(ctx, id, nil)
 		}
 	}

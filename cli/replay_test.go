@@ -92,7 +92,7 @@ func TestAReplayWhoseServerDiesIsSaidToGoOn(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer s.Close()
 	c := &client{term: &terminal{out: io.Discard, err: io.Discard}, addr: s.URL}
-	_, _, err := c.awaitReplay(t.Context(), "R1", time.Second)
+	_, _, err := c.awaitReplay(t.Context(), "R1", time.Millisecond, 0)
 	if want := "the replay R1 had begun"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("without %q: %v", want, err)
 	}
@@ -107,7 +107,12 @@ func TestAReplayIsAwaitedOverAnswersThatFail(t *testing.T) {
 			_, _ = io.WriteString(w, `{"id":"R1","state":"running"}`)
 			return
 		}
-		switch status := <-answers; status {
+		status := http.StatusGone // it asks once more than it is answered
+		select {
+		case status = <-answers:
+		default:
+		}
+		switch status {
 		case 0:
 			panic(http.ErrAbortHandler)
 		case over:
@@ -128,26 +133,30 @@ func TestAReplayIsAwaitedOverAnswersThatFail(t *testing.T) {
 	answers <- 404
 	answers <- over
 	c := &client{term: &terminal{out: io.Discard, err: io.Discard}, addr: s.URL}
-	if _, _, err := c.awaitReplay(t.Context(), "R1", time.Hour); err == nil || len(answers) != 1 {
+	if _, _, err := c.awaitReplay(t.Context(), "R1", time.Millisecond, time.Hour); err == nil || len(answers) != 1 {
 		t.Errorf("%d answers are left after a refusal: %v", len(answers), err)
 	}
 }
 
 // Without an answer, or after a failure, nobody knows whether the replay has begun, so the command names the id that
-// repeats it. A refusal that names it is enough.
+// repeats it. A refusal that names it is enough. A dry run changes nothing.
 func TestAReplayOfWhichNothingIsKnownNamesItsID(t *testing.T) {
+	none := func(http.ResponseWriter, string) { panic(http.ErrAbortHandler) }
 	for name, tt := range map[string]struct {
 		answer func(w http.ResponseWriter, id string)
 		names  int // how often the id is named
+		args   []string
 	}{
-		"no answer": {func(http.ResponseWriter, string) { panic(http.ErrAbortHandler) }, 1},
+		"no answer":            {none, 1, nil},
+		"an answer of a proxy": {func(w http.ResponseWriter, _ string) { _, _ = io.WriteString(w, "<html>") }, 1, nil},
 		"a failure": {func(w http.ResponseWriter, _ string) {
 			refuseCall(w, http.StatusInternalServerError, "the log says why")
-		}, 1},
+		}, 1, nil},
 		"a failure of a shard": {func(w http.ResponseWriter, id string) {
 			refuseCall(w, http.StatusBadGateway, "repeat the call with the id "+id)
-		}, 1},
-		"a refusal of the call": {func(w http.ResponseWriter, _ string) { refuseCall(w, http.StatusUnprocessableEntity, "no such saga") }, 0},
+		}, 1, nil},
+		"a refusal of the call": {func(w http.ResponseWriter, _ string) { refuseCall(w, http.StatusUnprocessableEntity, "no such saga") }, 0, nil},
+		"a dry run":             {none, 0, []string{"--dry-run"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ids := make(chan string, 1)
@@ -158,10 +167,22 @@ func TestAReplayOfWhichNothingIsKnownNamesItsID(t *testing.T) {
 				tt.answer(w, sent.ID)
 			}))
 			defer s.Close()
-			code, out, said := shell(t, nil, "replay", "order", "--why", "x", "--addr", s.URL)
+			code, out, said := shell(t, nil, append([]string{"replay", "order", "--why", "x", "--addr", s.URL}, tt.args...)...)
+			if len(ids) == 0 {
+				t.Fatalf("code %d, nothing was sent: %s%s", code, out, said)
+			}
 			if id := <-ids; code != exitFailed || len(id) != 26 || strings.Count(out+said, id) != tt.names {
 				t.Errorf("code %d, %s is not named %d times: %s%s", code, id, tt.names, out, said)
 			}
 		})
+	}
+}
+
+// What was not sent has not begun.
+func TestAReplayWithoutAServerNamesNoID(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	s.Close()
+	if code, out, said := shell(t, nil, "replay", "order", "--why", "x", "--addr", s.URL); code != exitFailed || out != "" || strings.Contains(said, "--id") {
+		t.Errorf("code %d: %s%s", code, out, said)
 	}
 }
