@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +34,8 @@ process. Run a restored one with tenants: [TENANT] and nothing else.
 
 Of a cluster with several shards PATH becomes a folder with a file for each shard:
 shard-0.db and so on, one after the other. With --shard PATH is the file of that
-shard. With -o json the command prints one document for each file, in order.`,
+shard. With -o json the command prints one document for each file, in order. With
+--tenant it fails if no shard has anything of the tenant.`,
 		Example: "  edda backup /backup/edda-$(date +%F).db\n  edda backup --addr 10.0.0.5:8700 edda.backup\n  edda backup --tenant acme acme.db\n  edda backup --addr n1.internal:8700 /backup/shop-$(date +%F)",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := os.Stat(args[0]); err == nil && !force {
@@ -45,15 +45,20 @@ shard. With -o json the command prints one document for each file, in order.`,
 			if err != nil {
 				return err
 			}
+			rows := 0
 			backup := func(file string) error {
 				b, err := v.backup(cmd.Context(), db, file)
 				if err != nil {
 					return err
 				}
+				rows += b.rows
 				return v.show(b, func() { fmt.Fprintf(v.term.out, "%s: %s, sha256 %s\n", file, size(b.Bytes), b.Sum) })
 			}
 			if err = backup(args[0]); shardsOf(err) > 0 {
-				return v.backupShards(args[0], shardsOf(err), backup)
+				err = v.backupShards(args[0], shardsOf(err), backup)
+				if err == nil && v.tenant != "" && rows == 0 {
+					err = fmt.Errorf("no shard has anything of a tenant %s: the backups in %s are empty", v.tenant, args[0])
+				}
 			}
 			return err
 		},
@@ -71,6 +76,7 @@ type backupMade struct {
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
 	Sum   string `json:"sha256"`
+	rows  int    // of the tenant, where a process told them
 }
 
 // backupShards makes a folder with a backup of each shard. It replaces files, because the caller has looked for them.
@@ -87,20 +93,11 @@ func (v *storeVerb) backupShards(dir string, n int, backup func(file string) err
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("write the backups: %w", err)
 	}
-	var made []string
-	err = v.eachShard(n, func(shard int) error {
-		file := shardName(shard) + ".db"
-		if err := backup(filepath.Join(dir, file)); err != nil {
-			return err
-		}
-		made = append(made, file)
-		return nil
+	err = v.eachShard(n, ", and a repetition with --force replaces their files in "+dir, func(shard int) error {
+		return backup(filepath.Join(dir, shardName(shard)+".db"))
 	})
-	switch {
-	case err != nil && len(made) > 0:
-		return fmt.Errorf("%w: %s has the new %s; a repetition with --force replaces them", err, dir, strings.Join(made, ", "))
-	case err != nil && created:
-		_ = os.Remove(dir) // it is empty
+	if err != nil && created {
+		_ = os.Remove(dir) // if it is empty
 	}
 	return err
 }
@@ -108,13 +105,21 @@ func (v *storeVerb) backupShards(dir string, n int, backup func(file string) err
 // backup writes a temporary file beside the target, syncs it, verifies it and renames it. Without an opened store it asks
 // the process.
 func (v *storeVerb) backup(ctx context.Context, db *openedStore, path string) (backupMade, error) {
+	var sent *http.Response
+	if db == nil { // the answer may be that PATH is to be a folder
+		var err error
+		if sent, err = v.sendBackup(ctx); err != nil {
+			return backupMade{}, err
+		}
+		defer sent.Body.Close()
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return backupMade{}, fmt.Errorf("write the backup: %w", err)
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // after a rename there is nothing to remove
-	if db == nil {
-		err = v.fetch(ctx, f)
+	if sent != nil {
+		err = v.fetch(sent, f)
 	} else {
 		_, err = db.maintenance.Backup(ctx, v.actor(), v.tenant, func(b store.Backup) io.Writer { return &counted{w: f, of: b.Bytes, tell: v.progress} })
 		err = errors.Join(err, db.stop())
@@ -123,7 +128,11 @@ func (v *storeVerb) backup(ctx context.Context, db *openedStore, path string) (b
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return backupMade{}, fmt.Errorf("write the backup: %w", err)
 	}
-	return v.keepBackup(ctx, f.Name(), path)
+	made, err := v.keepBackup(ctx, f.Name(), path)
+	if sent != nil {
+		made.rows, _ = strconv.Atoi(sent.Header.Get(server.BackupRows)) // a number, from an Edda
+	}
+	return made, err
 }
 
 func (v *storeVerb) keepBackup(ctx context.Context, temp, path string) (backupMade, error) {
@@ -140,17 +149,17 @@ func (v *storeVerb) keepBackup(ctx context.Context, temp, path string) (backupMa
 	return made, errors.Join(os.Rename(temp, path), store.SyncDir(filepath.Dir(path)))
 }
 
-// fetch copies the backup that a process sends.
-func (v *storeVerb) fetch(ctx context.Context, to io.Writer) error {
+// sendBackup has the process begin to send a backup.
+func (v *storeVerb) sendBackup(ctx context.Context) (*http.Response, error) {
 	path := "/admin/backup"
 	if v.tenant != "" {
 		path = "/v1/backup"
 	}
-	resp, err := v.begin(ctx, http.MethodPost, path)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
+	return v.begin(ctx, http.MethodPost, path)
+}
+
+// fetch copies the backup that a process sends.
+func (v *storeVerb) fetch(resp *http.Response, to io.Writer) error {
 	of, err := strconv.ParseInt(resp.Header.Get(server.BackupBytes), 10, 64)
 	if err != nil {
 		return fmt.Errorf("what answers at %s sends no backup: is it a newer or an older Edda?", v.base())
@@ -241,15 +250,9 @@ func (v *storeVerb) restoreShards(dir string, restore func(file string, shard ed
 	if err != nil {
 		return err
 	}
-	at := 0
-	err = v.eachShard(n, func(shard int) error {
-		at = shard
+	return v.eachShard(n, ", and a repetition with --force moves their stores aside", func(shard int) error {
 		return v.restored(restore(filepath.Join(dir, shardName(shard)+".db"), edda.Shard{Index: shard, Of: n}))
 	})
-	if err != nil && at > 0 {
-		return fmt.Errorf("%w; a repetition with --force moves them aside", err)
-	}
-	return err
 }
 
 // shardBackups is the number of shards whose backups are in a folder. Some of them alone are an error.

@@ -200,4 +200,12 @@ func TestAProcessThatIsNotThereIsNotAsked(t *testing.T) {
 	if code, out := held(t, "gc", "--data", data); code != 1 || !strings.Contains(out, "has another store") {
 		t.Errorf("%d %s", code, out)
 	}
+	text, err = json.Marshal(node.Holder{Addr: dev.addr, Store: db.ID(), Shard: edda.Shard{Index: 1, Of: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "edda.addr"), string(text))
+	if code, out := held(t, "gc", "--data", data, "--shard", "0"); code != exitUsage || !strings.Contains(out, "is that of shard 1: leave out --shard 0") {
+		t.Errorf("%d %s", code, out)
+	}
 }

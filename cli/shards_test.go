@@ -24,6 +24,7 @@ import (
 type shardsStub struct {
 	addr    string
 	backups [][]byte                       // of each shard
+	rows    int                            // of a tenant, in each shard
 	calls   []string                       // "METHOD path" and "shard N"; the commands make one call at a time
 	instead func(http.ResponseWriter) bool // answers in its place
 	shard   string                         // that the call at hand names
@@ -80,6 +81,7 @@ func (s *shardsStub) serve(w http.ResponseWriter, r *http.Request) {
 		result = server.Doctor{Meta: store.Meta{ID: "S" + s.shard}}
 	default:
 		w.Header().Set(server.BackupBytes, strconv.Itoa(len(s.backups[shard])))
+		w.Header().Set(server.BackupRows, strconv.Itoa(s.rows))
 		_, _ = w.Write(s.backups[shard])
 		return
 	}
@@ -227,7 +229,7 @@ func names(t *testing.T, dir string) (out []string) {
 
 func TestABackupOfShardsIsAFolder(t *testing.T) {
 	s, dir := newShardsStub(t, 2), filepath.Join(t.TempDir(), "b")
-	code, out, said := s.edda(t, "backup", dir)
+	code, out, said := s.edda(t, "backup", dir+"/")
 	if code != exitDone || said != "" || strings.Count(out, "sha256") != 2 || !strings.HasPrefix(out, "shard 0\n"+filepath.Join(dir, "shard-0.db")+": ") {
 		t.Errorf("%d\n%s%s", code, out, said)
 	}
@@ -262,17 +264,22 @@ func TestABackupOfShardsIsAFolder(t *testing.T) {
 		t.Errorf("over a file: %d %s", code, said)
 	}
 	s.called(t, "POST /admin/backup")
+	s.rows = 1
 	if code, _, said := s.edda(t, "backup", filepath.Join(t.TempDir(), "acme"), "--tenant", "acme"); code != exitDone {
 		t.Errorf("one tenant: %d %s", code, said)
 	}
 	s.called(t, "POST /v1/backup", "POST /v1/backup shard 0", "POST /v1/backup shard 1")
+	s.rows = 0
+	if code, _, said := s.edda(t, "backup", filepath.Join(t.TempDir(), "acne"), "--tenant", "acne"); code != exitFailed || !strings.Contains(said, "no shard has anything of a tenant acne") {
+		t.Errorf("a tenant that is not there: %d %s", code, said)
+	}
 }
 
 // TestABackupOfShardsThatBreaksOff keeps the files that are whole.
 func TestABackupOfShardsThatBreaksOff(t *testing.T) {
 	s, dir := newShardsStub(t, 4), filepath.Join(t.TempDir(), "b")
 	s.lose(0)
-	if code, _, said := s.edda(t, "backup", dir); code != exitFailed || said != "edda: shard 0: write the backup: no node owns the store now\n" {
+	if code, _, said := s.edda(t, "backup", dir); code != exitFailed || said != "edda: shard 0: no node owns the store now\n" {
 		t.Errorf("%d %s", code, said)
 	}
 	if _, err := os.Stat(dir); err == nil {
@@ -287,7 +294,7 @@ func TestABackupOfShardsThatBreaksOff(t *testing.T) {
 		return true
 	}
 	code, _, said := s.edda(t, "backup", dir)
-	for _, want := range []string{"edda: shard 2: write the backup: ", "it broke off after", "; the shards before it are done: " + dir + " has the new shard-0.db, shard-1.db; a repetition with --force replaces them\n"} {
+	for _, want := range []string{"edda: shard 2: write the backup: ", "it broke off after", "; the shards before it are done, and a repetition with --force replaces their files in " + dir + "\n"} {
 		if code != exitFailed || !strings.Contains(said, want) {
 			t.Errorf("%d: %q is not in %s", code, want, said)
 		}
@@ -350,7 +357,7 @@ func TestARestoreOfSomeShardsIsRefused(t *testing.T) {
 		"all but one":         {map[string]edda.Shard{"shard-0.db": of(0, 2)}, "has the backups of 1 shards", nil},
 		"none":                {nil, "has the backups of 0 shards", nil},
 		"those of each other": {map[string]edda.Shard{"shard-0.db": of(1, 2), "shard-1.db": of(0, 2)}, "shard-0.db has shard 1 of 2 of cluster shop, and not shard 0 of 2", nil},
-		"one of another":      {map[string]edda.Shard{"shard-0.db": of(0, 2), "shard-1.db": of(1, 4)}, "shard-1.db has shard 1 of 4 of cluster shop, and not shard 1 of 2; the shards before it are done; a repetition with --force moves them aside", []string{"shard-0"}},
+		"one of another":      {map[string]edda.Shard{"shard-0.db": of(0, 2), "shard-1.db": of(1, 4)}, "shard-1.db has shard 1 of 4 of cluster shop, and not shard 1 of 2; the shards before it are done, and a repetition with --force moves their stores aside", []string{"shard-0"}},
 		"a store of all keys": {map[string]edda.Shard{"shard-0.db": {}, "shard-1.db": {}}, "shard-0.db has all keys, and not shard 0 of 2", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

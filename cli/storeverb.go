@@ -154,8 +154,12 @@ func (v *storeVerb) holder(ctx context.Context, dir string) error {
 	if v.addr == "" {
 		v.addr = h.Addr
 	}
-	if !h.Shard.Whole() && v.shard == anyShard {
+	switch {
+	case h.Shard.Whole():
+	case v.shard == anyShard:
 		v.shard = h.Shard.Index
+	case v.shard != h.Shard.Index:
+		return usagef("%s is that of shard %d: leave out --shard %d, or name the folder of that shard", path, h.Shard.Index, v.shard)
 	}
 	var info server.Info
 	if _, err := v.get(ctx, "/info", &info); err != nil {
@@ -257,7 +261,7 @@ func either[T any](ctx context.Context, v *storeVerb, work bool, path string, do
 		return show(out)
 	}
 	if err = ask(anyShard); shardsOf(err) > 0 {
-		return v.eachShard(shardsOf(err), ask)
+		return v.eachShard(shardsOf(err), "", ask)
 	}
 	return err
 }
@@ -278,8 +282,9 @@ func shardsOf(err error) int {
 	return 0
 }
 
-// eachShard runs a function for each of n shards in turn, whose calls then name the shard. It stops at the first failure.
-func (v *storeVerb) eachShard(n int, do func(shard int) error) error {
+// eachShard runs a function for each of n shards in turn, whose calls then name the shard. It stops at the first failure,
+// and says what a repetition does about the shards before it.
+func (v *storeVerb) eachShard(n int, again string, do func(shard int) error) error {
 	for i := range n {
 		v.shard = i
 		if v.output != outputJSON {
@@ -290,7 +295,7 @@ func (v *storeVerb) eachShard(n int, do func(shard int) error) error {
 		case err != nil && i == 0:
 			return fmt.Errorf("shard %d: %w", i, err)
 		case err != nil:
-			return fmt.Errorf("shard %d: %w; the shards before it are done", i, err)
+			return fmt.Errorf("shard %d: %w; the shards before it are done%s", i, err, again)
 		}
 	}
 	return nil

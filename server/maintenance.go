@@ -88,6 +88,8 @@ const (
 	tellEvery = 250 * time.Millisecond
 	// BackupBytes is the header with the size of a backup.
 	BackupBytes = "Edda-Backup-Bytes"
+	// BackupRows is the header with the number of a tenant's rows.
+	BackupRows = "Edda-Backup-Rows"
 )
 
 func (s *Server) maintenance() {
@@ -182,6 +184,7 @@ func (s *Server) backup(hc huma.Context, who Operator, tenant string) {
 		begun = true
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set(BackupBytes, strconv.FormatInt(b.Bytes, 10))
+		w.Header().Set(BackupRows, strconv.Itoa(b.Rows))
 		return w
 	})
 	switch {

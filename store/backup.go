@@ -35,6 +35,7 @@ type Backup struct {
 	Meta
 	Bytes int64  `json:"bytes"` // with the line of the checksum
 	Sum   string `json:"sha256"`
+	Rows  int    `json:"-"` // of the tenant; 0 for a backup of the whole store
 }
 
 // Snapshot is a consistent view of the whole file, to be copied. Close it soon: while it is open,

@@ -22,7 +22,7 @@ func TestAStoreKeepsItsShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "a new store", []any{db.Share(), meta.Share}, []any{share, share})
-	for name, raw := range map[string][]byte{"of all": backup(t, db), "of a tenant": tenantBackup(t, db, "acme")} {
+	for name, raw := range map[string][]byte{"of all": backup(t, db), "of a tenant": tenantBackup(t, db, "acme"), "of a tenant of other shards": tenantBackup(t, db, "nobody")} {
 		dir := t.TempDir()
 		if _, err := Restore(t.Context(), save(t, raw), dir, false, nil, nil); err != nil {
 			t.Fatal(err)

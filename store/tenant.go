@@ -49,7 +49,7 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 	if !d.extraction.TryLock() {
 		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
 	}
-	x := &tenantCopy{tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting)}
+	x := &tenantCopy{tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), shard: !d.Share().Whole()}
 	x.rowCopy = d.rowCopy(ctx, tell, x)
 	x.before = x.room
 	var s *Snapshot
@@ -62,7 +62,7 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 		d.extraction.Unlock()
 		return nil, fmt.Errorf("copy the rows of %s: %w", tenant, err)
 	}
-	s.done = func() { x.end(); d.extraction.Unlock() }
+	s.Rows, s.done = x.kept, func() { x.end(); d.extraction.Unlock() }
 	return s, nil
 }
 
@@ -71,6 +71,7 @@ type tenantCopy struct {
 	rowCopy
 	tenant string
 	path   string
+	shard  bool            // of a store that has a part of the keys
 	kept   int             // rows of the tenant itself, not of acts on it
 	sagas  map[string]bool // with rows of the tenant
 }
@@ -123,7 +124,7 @@ func (x *tenantCopy) copy(from *wal.Tx, o Options) error {
 			return err
 		}
 	}
-	if x.kept == 0 { // a mistyped name would make an empty backup
+	if x.kept == 0 && !x.shard { // a mistyped name would make an empty backup; a shard may have nothing of a tenant
 		return edda.Classify(edda.Permanent, "this store has nothing of a tenant of that name")
 	}
 	if err := x.space(format.Manifest); err != nil {
