@@ -26,7 +26,7 @@ const (
 	windowBytes = 4 << 20
 	// answerWithin bounds each step: an answer of a server, or its next chunk.
 	answerWithin = 30 * time.Second
-	// askAgain is the delay before a server is asked again that has no leader. It is asked for answerWithin.
+	// askAgain is the delay before a question is repeated that nobody takes. It is repeated for answerWithin.
 	askAgain = 500 * time.Millisecond
 )
 
@@ -102,8 +102,8 @@ func restore(ctx context.Context, from, to jetstream.JetStream, o Options) (err 
 		Config map[string]any  `json:"config"`
 		State  json.RawMessage `json:"state"`
 	}
-	ask := map[string]any{"deliver_subject": inbox, "no_consumers": true, "chunk_size": chunkBytes, "window_size": windowBytes}
-	if err := call(ctx, from, "STREAM.SNAPSHOT."+o.Stream, ask, &snapshot); err != nil {
+	wanted := map[string]any{"deliver_subject": inbox, "no_consumers": true, "chunk_size": chunkBytes, "window_size": windowBytes}
+	if err := call(ctx, from, "STREAM.SNAPSHOT."+o.Stream, wanted, &snapshot); err != nil {
 		return err
 	}
 	snapshot.Config["num_replicas"] = o.Replicas
@@ -149,18 +149,29 @@ func next(ctx context.Context, chunks *nats.Subscription) (*nats.Msg, error) {
 func send(ctx context.Context, to jetstream.JetStream, subject string, chunk []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	m, err := to.Conn().RequestWithContext(ctx, subject, chunk)
+	m, err := ask(ctx, func() (*nats.Msg, error) { return to.Conn().RequestWithContext(ctx, subject, chunk) })
 	if err != nil {
 		return err
 	}
 	return refusal(m.Data)
 }
 
+// ask makes a request, and repeats it while nobody takes it: there is no leader, or the server that was asked has not
+// heard yet where another one listens. A restore cannot begin anew where a chunk found nobody, because its stream exists.
+func ask(ctx context.Context, request func() (*nats.Msg, error)) (*nats.Msg, error) {
+	for {
+		m, err := request()
+		if !errors.Is(err, nats.ErrNoResponders) || backoff.Wait(ctx, askAgain) != nil {
+			return m, err
+		}
+	}
+}
+
 // call makes a call of JetStream's API.
-func call(ctx context.Context, js jetstream.JetStream, name string, ask, answer any) error {
+func call(ctx context.Context, js jetstream.JetStream, name string, question, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	body, err := json.Marshal(ask)
+	body, err := json.Marshal(question)
 	if err != nil {
 		return err
 	}
@@ -169,7 +180,7 @@ func call(ctx context.Context, js jetstream.JetStream, name string, ask, answer 
 		prefix = "$JS." + domain + ".API"
 	}
 	prefix = strings.TrimSuffix(prefix, ".") + "."
-	m, err := js.Conn().RequestWithContext(ctx, prefix+name, body)
+	m, err := ask(ctx, func() (*nats.Msg, error) { return js.Conn().RequestWithContext(ctx, prefix+name, body) })
 	if err != nil {
 		return err
 	}

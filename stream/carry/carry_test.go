@@ -2,6 +2,7 @@ package carry
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -55,24 +56,64 @@ func TestAServerWithoutALeaderIsAskedAgain(t *testing.T) {
 		t.Fatalf("nobody should answer yet: %v", err)
 	}
 	begins := time.AfterFunc(askAgain+askAgain/2, func() {
-		_, err := target.Conn().Subscribe("$JS.late.API.>", func(m *nats.Msg) {
-			answer, err := target.Conn().Request("$JS.API."+strings.TrimPrefix(m.Subject, "$JS.late.API."), m.Data, answerWithin)
-			if err == nil {
-				err = m.Respond(answer.Data)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-		if err != nil {
-			t.Error(err)
-		}
+		forward(t, target.Conn(), "$JS.late.API.>", func(subject string) string { return "$JS.API." + strings.TrimPrefix(subject, "$JS.late.API.") }, nil)
 	})
 	defer begins.Stop()
 	is, err := Stream(t.Context(), one, late, Options{Stream: "SHOP", Replicas: 1})
 	testkit.Must(t, err)
 	if !same(is.State, was.State) {
 		t.Errorf("%+v, was %+v", is.State, was.State)
+	}
+}
+
+// forward answers what comes to a subject as another one does. change may be nil.
+func forward(t *testing.T, nc *nats.Conn, from string, to func(subject string) string, change func(subject string, answer []byte) []byte) {
+	_, err := nc.Subscribe(from, func(m *nats.Msg) {
+		answer, err := nc.Request(to(m.Subject), m.Data, answerWithin)
+		if err == nil && change != nil {
+			answer.Data = change(m.Subject, answer.Data)
+		}
+		if err == nil {
+			err = m.Respond(answer.Data)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAChunkThatFindsNobodyIsSentAgain: a server of a cluster may hear late where another one listens. A restore that
+// begins anew is refused there, because the stream exists.
+func TestAChunkThatFindsNobodyIsSentAgain(t *testing.T) {
+	one, target := embedded(t), embedded(t)
+	was := fill(t, one, 3)
+	late, err := jetstream.NewWithDomain(target.Conn(), "late")
+	testkit.Must(t, err)
+	restores := make(chan string, 10) // where their chunks go
+	listens := func() {
+		to := <-restores
+		forward(t, target.Conn(), "late.chunks", func(string) string { return to }, nil)
+		restores <- to
+	}
+	api := func(subject string) string { return "$JS.API." + strings.TrimPrefix(subject, "$JS.late.API.") }
+	forward(t, target.Conn(), "$JS.late.API.>", api, func(subject string, answer []byte) []byte {
+		var begun struct {
+			Deliver string `json:"deliver_subject"`
+		}
+		if !strings.Contains(subject, "RESTORE") || json.Unmarshal(answer, &begun) != nil {
+			return answer
+		}
+		restores <- begun.Deliver
+		time.AfterFunc(askAgain/2, listens)
+		return []byte(`{"deliver_subject":"late.chunks"}`)
+	})
+	is, err := Stream(t.Context(), one, late, Options{Stream: "SHOP", Replicas: 1})
+	testkit.Must(t, err)
+	if !same(is.State, was.State) || len(restores) != 1 {
+		t.Errorf("%+v, was %+v, after %d restores", is.State, was.State, len(restores))
 	}
 }
 
