@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/oklog/ulid/v2"
 	"go.uber.org/zap"
 
@@ -188,14 +189,14 @@ func effectNames(list []*effects.Effect) []string {
 
 // keepLeases renews the leases until ctx ends, then releases them. It returns an error when
 // one of them is lost.
-func (p *process) keepLeases(ctx context.Context, leases ...*kv.Lease) error {
+func (p *process) keepLeases(ctx context.Context, conn *nats.Conn, leases ...*kv.Lease) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, len(leases))
 	for _, lease := range leases {
 		go func() {
 			defer cancel()
-			ended <- p.keepLease(ctx, lease)
+			ended <- p.keepLease(ctx, conn, lease)
 		}()
 	}
 	var errs []error

@@ -333,10 +333,15 @@ func (f fences) open() bool {
 	return !slices.ContainsFunc(f, func(fence *kv.Fence) bool { return !fence.Open() })
 }
 
-// keepLease renews the lease until ctx ends, then releases it.
-func (p *process) keepLease(ctx context.Context, lease *kv.Lease) error {
+// keepLease renews the lease until ctx ends, then releases it. Without a connection nobody hears that, and a call would
+// wait for the attempt to connect that is under way, as the close of the connection does next.
+func (p *process) keepLease(ctx context.Context, conn *nats.Conn, lease *kv.Lease) error {
 	if err := lease.Run(ctx); err != nil {
 		return err
+	}
+	if !conn.IsConnected() {
+		p.log.Warn("the lease runs out by itself", zap.Error(nats.ErrDisconnected))
+		return nil
 	}
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
@@ -475,7 +480,7 @@ func (p *process) holdConnection(ctx context.Context) error {
 		return nil // join has closed the connection
 	}
 	defer l.close()
-	return p.keepLeases(ctx, l.leases()...)
+	return p.keepLeases(ctx, l.conn, l.leases()...)
 }
 
 // leases lists the held leases.
