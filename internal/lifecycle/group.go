@@ -386,7 +386,7 @@ func (s Stage) limit() time.Duration {
 		Intake:      8 * time.Second, // a batch in flight commits much faster
 		InFlight:    6 * time.Second, // effect calls in flight; the next start settles those that were cut
 		Flush:       6 * time.Second, // undelivered work stays in the outbox
-		Connections: 3 * time.Second,
+		Connections: 4 * time.Second, // a lease is released within 1 s, then an attempt to connect may hold the client for 2 s
 		Store:       3 * time.Second, // one transaction
 		HTTP:        2 * time.Second,
 	}[s]
