@@ -33,7 +33,7 @@ const (
 	meters           = 200 // keys that the events go round
 	trips            = 20  // instances that live through a restart or a reload
 	// drainWithin is what all stages of a stop may take together.
-	drainWithin = 28 * time.Second
+	drainWithin = 29 * time.Second
 )
 
 // rollingSagas count events, and have instances that live through a reload. The
