@@ -147,30 +147,12 @@ func next(ctx context.Context, chunks *nats.Subscription) (*nats.Msg, error) {
 
 // send sends a chunk, or the end, and waits for its answer.
 func send(ctx context.Context, to jetstream.JetStream, subject string, chunk []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	m, err := ask(ctx, func() (*nats.Msg, error) { return to.Conn().RequestWithContext(ctx, subject, chunk) })
-	if err != nil {
-		return err
-	}
-	return refusal(m.Data)
-}
-
-// ask makes a request, and repeats it while nobody takes it: there is no leader, or the server that was asked has not
-// heard yet where another one listens. A restore cannot begin anew where a chunk found nobody, because its stream exists.
-func ask(ctx context.Context, request func() (*nats.Msg, error)) (*nats.Msg, error) {
-	for {
-		m, err := request()
-		if !errors.Is(err, nats.ErrNoResponders) || backoff.Wait(ctx, askAgain) != nil {
-			return m, err
-		}
-	}
+	_, err := ask(ctx, to.Conn(), subject, chunk)
+	return err
 }
 
 // call makes a call of JetStream's API.
 func call(ctx context.Context, js jetstream.JetStream, name string, question, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
 	body, err := json.Marshal(question)
 	if err != nil {
 		return err
@@ -179,15 +161,27 @@ func call(ctx context.Context, js jetstream.JetStream, name string, question, an
 	if domain := js.Options().Domain; domain != "" {
 		prefix = "$JS." + domain + ".API"
 	}
-	prefix = strings.TrimSuffix(prefix, ".") + "."
-	m, err := ask(ctx, func() (*nats.Msg, error) { return js.Conn().RequestWithContext(ctx, prefix+name, body) })
+	said, err := ask(ctx, js.Conn(), strings.TrimSuffix(prefix, ".")+"."+name, body)
 	if err != nil {
 		return err
 	}
-	if err := refusal(m.Data); err != nil {
-		return err
+	return json.Unmarshal(said, answer)
+}
+
+// ask makes a request, and repeats it while nobody takes it: there is no leader, or the server that was asked has not
+// heard yet where another one listens. A restore cannot begin anew where a chunk found nobody, because its stream exists.
+func ask(ctx context.Context, nc *nats.Conn, subject string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	for {
+		m, err := nc.RequestWithContext(ctx, subject, body)
+		switch {
+		case err == nil:
+			return m.Data, refusal(m.Data)
+		case !errors.Is(err, nats.ErrNoResponders) || backoff.Wait(ctx, askAgain) != nil:
+			return nil, err
+		}
 	}
-	return json.Unmarshal(m.Data, answer)
 }
 
 // refusal is the error in an answer of JetStream's API.
