@@ -347,36 +347,6 @@ func with(i image, end string, data []byte) image {
 	return c
 }
 
-// TestATornLastRecordIsDropped: wherever the WAL is cut in the last two records, and whichever byte
-// of the last one changes. All earlier records are there.
-func TestATornLastRecordIsDropped(t *testing.T) {
-	l, i := twoTables(t)
-	slot := l.slot
-	at, seqs := places(t, i, slot)
-	name, n := walPath("", slot), len(seqs)
-	data := i[name]
-	for cut := at[n-2]; cut <= at[n]; cut++ {
-		want := seqs[n-1] // what lies behind the cut is as it was before: nothing, or zeros
-		for k := n; k > 0 && at[k] > cut; k-- {
-			want = seqs[k-1] - 1
-		}
-		for what, cutOff := range map[string][]byte{"cut": data[:cut], "zeros": append(bytes.Clone(data[:cut]), make([]byte, len(data)-cut)...)} {
-			got, err := l.opened(with(i, name, cutOff))
-			// That the last byte of a record is zero anyway is no loss.
-			if err != nil || got != want && (what == "cut" || got > seqs[n-1] || got < want) {
-				t.Errorf("%s at %d: transaction %d, %v, want %d", what, cut, got, err, want)
-			}
-		}
-	}
-	for flip := at[n-1]; flip < at[n]; flip++ {
-		damaged := bytes.Clone(data)
-		damaged[flip] ^= 0x10
-		if got, err := l.opened(with(i, name, damaged)); err != nil || got != seqs[n-1]-1 {
-			t.Errorf("byte %d of the last record is another: transaction %d, %v, want %d", flip-at[n-1], got, err, seqs[n-1]-1)
-		}
-	}
-}
-
 // TestDamageBeforeTheLastRecordIsReported: for any byte, because later records were acknowledged.
 func TestDamageBeforeTheLastRecordIsReported(t *testing.T) {
 	l, i := twoTables(t)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
@@ -420,18 +419,4 @@ func (m *machine) step(at string, keys []string, n int, k, v []byte, want conten
 	m.same("key in "+at, string(k), strings.TrimSuffix(keys[n], "/"))
 	m.same("a bucket", v == nil, strings.HasSuffix(keys[n], "/"))
 	m.same("value of "+at+keys[n], string(v), want[at+keys[n]])
-}
-
-// TestDBIsASortedMap: random transactions, flushes, reopens and snapshots are compared with a map
-// after each step.
-func TestDBIsASortedMap(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		m := newMachine(r, filepath.Join(t.TempDir(), "x.db"), modelOptions)
-		defer m.close()
-		r.Repeat(map[string]func(*rapid.T){
-			"transaction": m.transaction, "another": m.transaction, "a third": m.transaction, "fold": m.flush, "failing": m.failing, "chunk": m.chunk, "another chunk": m.chunk, "snapshot": m.snapshot,
-			"killed": m.killed,
-			"reopen": m.reopen, "hold": m.hold, "": m.look,
-		})
-	})
 }

@@ -2,7 +2,6 @@ package wal
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -62,106 +61,6 @@ func checkAt(t *testing.T, what string, l *ledger, db *DB, want Point) {
 	t.Helper()
 	if got := read(t, db); db.Point() != want || !maps.Equal(got, l.past[want.Transaction]) {
 		t.Fatalf("%s: at %v it is\n%v, want at %v\n%v", what, db.Point(), got, want, l.past[want.Transaction])
-	}
-}
-
-// TestAnUnsureTransactionIsRewound: wherever the memtables and their flushes are, after a kill and after a
-// close, the file loses it and nothing else, also for the next opening, and goes on with another one.
-func TestAnUnsureTransactionIsRewound(t *testing.T) {
-	alone, flushing := 0, 0
-	for n := uint64(1); n <= 70; n++ {
-		l := unsureAfter(t, n, byHand)
-		before := l.db.Point()
-		if s := l.db.version.Load(); s.immutable != nil {
-			flushing++
-		}
-		killed := take(t, l.db.path)
-		if err := l.db.Close(); err != nil {
-			t.Fatal(err)
-		}
-		for how, i := range map[string]image{"killed": killed, "closed": take(t, l.db.path)} {
-			what, path := fmt.Sprintf("transaction %d, %s", n, how), i.put(t)
-			db := openStandby(t, path, byHand)
-			if db.Point().Transaction != n {
-				t.Fatalf("%s: it is not in the WAL: %v", what, db.Point())
-			}
-			if _, at, _ := lastRecord(t, db); at == headerSize {
-				alone++
-			}
-			tx, err := db.Begin(false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = db.Rewind(before)
-			at := tx.Point().Transaction
-			if err := errors.Join(err, tx.Rollback()); err != nil {
-				t.Fatalf("%s: %v", what, err)
-			}
-			if at != n {
-				t.Errorf("%s: an open snapshot is at transaction %d", what, at)
-			}
-			checkAt(t, what, l, db, before)
-			checkAt(t, what+", and then again", l, openStandby(t, take(t, path).put(t), byHand), before)
-			owner, err := openFile(take(t, path).put(t), byHand, nil)
-			if err != nil {
-				t.Fatalf("%s: %v", what, err)
-			}
-			checkAt(t, what+", as an owner", l, owner, before)
-			other := newLedger(t, owner)
-			other.now = l.past[before.Transaction]
-			if err := errors.Join(other.write(), owner.CheckWAL(), owner.Close()); err != nil {
-				t.Fatalf("%s: %v", what, err)
-			}
-			if got := read(t, openStandby(t, owner.path, byHand)); !maps.Equal(got, other.now) {
-				t.Fatalf("%s: with another transaction it is\n%v, want\n%v", what, got, other.now)
-			}
-		}
-	}
-	if alone < 10 || flushing < 10 {
-		t.Errorf("%d were alone, %d beside a flush", alone, flushing)
-	}
-}
-
-// TestARecordErasedInPartIsTorn: after a crash of a rewind the file has the transaction or has it not.
-func TestARecordErasedInPartIsTorn(t *testing.T) {
-	l := unsureAfter(t, 40, byHand)
-	before, unsure := l.db.Point(), take(t, l.db.path)
-	db := openStandby(t, unsure.put(t), byHand)
-	was := db.Point()
-	path, at, size := lastRecord(t, db)
-	end := path[len(db.path):]
-	rnd := rand.New(rand.NewPCG(1, 2))
-	seen := map[uint64]int{}
-	for range 400 {
-		i := maps.Clone(unsure)
-		i[end] = append([]byte(nil), i[end]...)
-		from := rnd.Int64N(size)
-		until := from + rnd.Int64N(size-from+1)
-		if rnd.IntN(2) == 0 {
-			from = 0
-		}
-		clear(i[end][at+from : at+until])
-		for _, o := range []Options{{Standby: true, byHand: true, Spaces: byHand.Spaces}, byHand} {
-			db, err := openFile(i.put(t), o, nil)
-			if err != nil {
-				t.Fatalf("without the bytes %d to %d of %d: %v", from, until, size, err)
-			}
-			want := before
-			if db.Point() == was {
-				want = was
-			}
-			seen[want.Transaction]++
-			checkAt(t, "erased in part", l, db, want)
-			if db.Cut() != nil {
-				t.Errorf("it is taken for a file without its end: %+v", db.Cut())
-			}
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if seen[before.Transaction] < 300 || seen[was.Transaction] == 0 {
-		t.Errorf("seen %v", seen)
 	}
 }
 

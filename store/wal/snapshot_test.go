@@ -115,37 +115,6 @@ func sumOf(rows map[string]string) (n uint64) {
 	return n
 }
 
-// TestOpenAfterEveryStepOfAFlush copies the file after every commit, as a kill
-// leaves it, and opens the copy.
-func TestOpenAfterEveryStepOfAFlush(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "x.db")
-	byHand := small
-	byHand.byHand = true
-	db, err := openFile(path, byHand, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	immutable, flushing, written := 0, 0, newBook()
-	for i := range 200 {
-		written.write(t, db, 1+i%2)
-		if _, err := db.flushChunk(); err != nil {
-			t.Fatal(err)
-		}
-		if s := db.version.Load(); s.immutable != nil {
-			immutable++
-			if db.flushing.after != nil {
-				flushing++
-			}
-		}
-		opens(t, path, filepath.Join(dir, "copy.db"), db.Memtables().Transactions)
-	}
-	if immutable < 20 || flushing < 20 {
-		t.Errorf("%d times a table was frozen, %d times half folded", immutable, flushing)
-	}
-}
-
 func opens(t *testing.T, from, to string, last uint64) {
 	t.Helper()
 	if err := copyAll(from, to); err != nil {

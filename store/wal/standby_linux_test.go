@@ -188,29 +188,6 @@ func (p *replicas) promote(t *rapid.T) {
 	p.follow()
 }
 
-// TestAStandbyIsItsOwner: whatever is flushed, closed, killed or lost, on either side, the standby has
-// the rows that the owner had after the same transaction.
-func TestAStandbyIsItsOwner(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		p := &replicas{}
-		owner, standby := modelOptions, modelOptions
-		owner.Ship, standby.Standby = p.log.ship, true
-		p.owner = newMachine(r, filepath.Join(t.TempDir(), "x.db"), owner)
-		defer p.owner.close()
-		p.standby = newMachine(r, filepath.Join(t.TempDir(), "x.db"), standby)
-		defer p.standby.close()
-		r.Repeat(map[string]func(*rapid.T){
-			"transaction": p.owner.transaction, "another": p.owner.transaction, "fold": p.owner.flush, "chunk": p.owner.chunk, "snapshot": p.owner.snapshot,
-			"killed": p.owner.killed, "reopen": p.owner.reopen,
-			"apply": p.apply, "apply more": p.apply, "apply much": p.apply, "apply again": p.again, "apply an altered one": p.altered,
-			"fold the standby": p.standby.flush, "chunk of the standby": p.standby.chunk, "another chunk of the standby": p.standby.chunk,
-			"snapshot of the standby": p.standby.snapshot, "reopen the standby": p.standby.reopen, "kill the standby": p.standby.killed,
-			"sync": func(*rapid.T) { p.standby.same("sync", p.standby.db.Sync(), nil) }, "power cut": p.powerCut,
-			"bootstrap": p.bootstrap, "promote": p.promote, "": p.look,
-		})
-	})
-}
-
 // writtenBefore is a file of many transactions, and their entries.
 func writtenBefore(t *testing.T, n int) (*ledger, shipped) {
 	t.Helper()
@@ -229,86 +206,6 @@ func writtenBefore(t *testing.T, n int) (*ledger, shipped) {
 		}
 	}
 	return l, log
-}
-
-// TestAStandbySurvivesACrashAtAnyStep: with any of the records that were not synced, and goes on to the end.
-func TestAStandbySurvivesACrashAtAnyStep(t *testing.T) {
-	l, log := writtenBefore(t, 70)
-	rnd, path := rand.New(rand.NewPCG(7, 8)), filepath.Join(t.TempDir(), "x.db")
-	o := byHand
-	o.Standby = true
-	opening := o
-	seen := map[string]int{}
-	var db *DB
-	check := func(what string, i image, least, most uint64) {
-		t.Helper()
-		after, err := openFile(i.put(t), opening, nil)
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		defer after.Close()
-		last := after.Point().Transaction
-		if last < least || last > most {
-			t.Fatalf("%s: the last transaction is %d, want %d to %d", what, last, least, most)
-		}
-		if got, want := read(t, after), l.past[last]; !maps.Equal(got, want) {
-			t.Fatalf("%s: after transaction %d it is\n%v, want\n%v", what, last, got, want)
-		}
-		for ; last < uint64(len(log)); last++ {
-			if err := after.Apply(last+1, log[last]); err != nil {
-				t.Fatalf("%s: %v", what, err)
-			}
-			if rnd.IntN(3) == 0 {
-				if _, err := after.flushChunk(); err != nil {
-					t.Fatalf("%s: %v", what, err)
-				}
-			}
-		}
-		if got, want := read(t, after), l.past[last]; !maps.Equal(got, want) {
-			t.Fatalf("%s: at the end it is\n%v, want\n%v", what, got, want)
-		}
-	}
-	o.passed = func(point string) {
-		if db == nil { // it is being opened
-			return
-		}
-		seen[point]++
-		what := fmt.Sprintf("%s, the %d. time", point, seen[point])
-		durable, most := db.durable.Load(), db.Point().Transaction+1
-		now := take(t, path)
-		check(what, now, durable, most)
-		lossy := now.put(t)
-		if err := loseUnsynced(lossy, durable, func() bool { return rnd.IntN(2) == 0 }); err != nil && point != "logCreated" {
-			t.Fatal(err)
-		}
-		check(what+", without some records", take(t, lossy), durable, most)
-	}
-	var err error
-	if db, err = openFile(path, o, nil); err != nil {
-		t.Fatal(err)
-	}
-	for i, entry := range log {
-		if err := db.Apply(uint64(i+1), entry); err != nil {
-			t.Fatal(err)
-		}
-		switch i % 9 {
-		case 0, 3, 4:
-			_, err = db.flushChunk()
-		case 7:
-			err = db.Sync()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for _, point := range []string{"logCreated", "logMade", "logBegun", "logWritten", "logSynced", "logTurned", "foldChunked", "foldDropping", "foldCommitted", "foldFinished", "logFolded", "logSettled"} {
-		if seen[point] == 0 {
-			t.Errorf("%s was not passed", point)
-		}
-	}
 }
 
 // TestAStandbyFlushesWhatAPowerCutWouldMiss: an older value, where the newer one is not synced.
