@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"edda/internal/harness"
 )
 
 // theBinary is the product, theNATS the torture's NATS server, theWorker the worker of docs/NATS.md. Each is built
@@ -39,5 +41,5 @@ func (b *binary) build() {
 		return
 	}
 	b.path = filepath.Join(dir, filepath.Base(b.of))
-	b.err = goTool("build", "-ldflags", asShipped, "-o", b.path, b.of)
+	b.err = harness.GoBuild("-ldflags", asShipped, "-o", b.path, b.of)
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"go.etcd.io/gofail/code"
+
+	"edda/internal/harness"
 )
 
 // failpoints marks a line of the code where the torture may stop a process. It
@@ -77,23 +79,11 @@ func (b *crashBuild) build() (err error) {
 	if err != nil {
 		return err
 	}
-	return goTool("build", "-ldflags", asShipped, "-overlay", filepath.Join(b.dir, "overlay.json"), "-modfile", mod, "-o", b.path, "edda/cmd/edda")
+	return harness.GoBuild("-ldflags", asShipped, "-overlay", filepath.Join(b.dir, "overlay.json"), "-modfile", mod, "-o", b.path, "edda/cmd/edda")
 }
 
 // asShipped leaves out what only debuggers read, as make build does.
 const asShipped = "-s -w"
-
-// goTool runs it, and tells what it said when it fails. What it builds is built as
-// what is shipped, also where the tests have cgo for the race detector: nearly every
-// package would be compiled once more. The compiler is quicker with more garbage.
-func goTool(args ...string) error {
-	cmd := exec.Command("go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOGC=400")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go %s: %w: %s", args[0], err, out)
-	}
-	return nil
-}
 
 func moduleDir(path string) (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", path).Output()

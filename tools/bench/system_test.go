@@ -5,14 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"edda/internal/harness"
 	"edda/internal/natsservers"
+	"edda/internal/testkit"
 )
 
 // TestMain makes the test binary the effect server where Run starts it as such.
@@ -29,9 +30,7 @@ func TestMain(m *testing.M) {
 func buildEdda(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "edda")
-	if out, err := exec.Command("go", "build", "-C", "../..", "-o", path, "./cmd/edda").CombinedOutput(); err != nil {
-		t.Fatalf("build edda: %v\n%s", err, out)
-	}
+	testkit.Must(t, harness.GoBuild("-C", "../..", "-o", path, "./cmd/edda"))
 	return path
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda/internal/harness"
+	"edda/internal/testkit"
 )
 
 // ofWebhooks names a file of webhooks in place of ours, such as the index.json of the npm package
@@ -158,9 +159,7 @@ func sends(t *testing.T, e *harness.Edda) map[string]func(context.Context, hook)
 func build(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "edda")
-	if out, err := exec.Command("go", "build", "-C", "../..", "-o", binary, "./cmd/edda").CombinedOutput(); err != nil {
-		t.Fatalf("build edda: %v\n%s", err, out)
-	}
+	testkit.Must(t, harness.GoBuild("-C", "../..", "-o", binary, "./cmd/edda"))
 	return binary
 }
 

@@ -5,9 +5,10 @@ package deploy
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"edda/internal/harness"
 )
 
 // root is the folder of the repository.
@@ -30,8 +31,8 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "edda")
-	if out, err := exec.Command("go", "build", "-C", root, "-ldflags", "-s -w -X main.version="+version, "-o", path, "./cmd/edda").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build edda: %v\n%s", err, out)
+	if err := harness.GoBuild("-C", root, "-ldflags", "-s -w -X main.version="+version, "-o", path, "./cmd/edda"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	if err := os.Setenv(binaryVariable, path); err != nil {
