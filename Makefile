@@ -55,8 +55,8 @@ PURE := ./internal/archtest ./saga ./expression ./manifests
 
 # Tests that the race detector leaves out, by the constraint !race: tests of one goroutine or of
 # another process, whose volume would take seven times as long. They run without it, by name.
-VOLUME_FILES = $(shell grep -rlE '^//go:build .*!race' --include='*_test.go' cli cluster engine hero replay standby store stream)
-VOLUME       = $(sort $(patsubst %/,./%,$(dir $(VOLUME_FILES))))
+VOLUME_FILES = $(shell grep -rlE '^//go:build .*!race' --include='*_test.go' cli cluster engine hero replay standby store stream systemtest)
+VOLUME       = $(filter-out ./systemtest,$(sort $(patsubst %/,./%,$(dir $(VOLUME_FILES)))))
 VOLUME_TESTS = $(shell grep -hoE '^func Test[A-Za-z0-9]+' $(VOLUME_FILES) | cut -c6- | paste -sd '|')
 
 # `make check` vets all of it, tests included, and more strictly than a test run does.
@@ -68,7 +68,8 @@ test: servers $(BIN)/gotestsum ## every test, with the race detector where there
 	$(BIN)/gotestsum --format pkgname --format-hide-empty-pkg --raw-command -- sh -c '\
 		raced=$$($(GO) list ./... | grep -vxE "edda/(internal/archtest|saga|expression|manifests|systemtest)") || exit 1; \
 		plain=$$(mktemp) || exit 1; trap "rm -f $$plain" EXIT; \
-		{ $(GO_TEST) ./systemtest $(PURE); code=$$?; $(GO_TEST) -run "^($(VOLUME_TESTS))$$" $(VOLUME) || code=1; \
+		{ $(GO_TEST) -run "^($(VOLUME_TESTS))$$" ./systemtest; code=$$?; $(GO_TEST) $(PURE) || code=1; \
+			$(GO_TEST) -run "^($(VOLUME_TESTS))$$" $(VOLUME) || code=1; \
 			(cd tools && $(GO_TEST) -count 1 ./deploy) || code=1; exit $$code; } > $$plain & pid=$$!; \
 		trap "trap - TERM; kill 0" INT TERM; \
 		CGO_ENABLED=1 $(GO_TEST) -race ./systemtest $$raced; code=$$?; \
