@@ -2,9 +2,15 @@ package cluster
 
 import "time"
 
-// TurnStep is how much later each further node tries to take the log over. It is longer than a takeover, so
-// usually one node tries. The log decides also between several.
-const TurnStep = time.Second
+// Several nodes may take a log over. The log decides between those that try at once; the times below have one node
+// try as a rule.
+const (
+	// TurnStep is how much later each further node tries. An own record takes less. It is no longer than a beat,
+	// because the first node may have started lately: then it convicts the owner after the others.
+	TurnStep = BeatEvery
+	// HeirStep is how much later the others try when the owner has chosen a node.
+	HeirStep = time.Second
+)
 
 // Ownership is what a standby knows about the owner of the log.
 type Ownership struct {
@@ -39,7 +45,11 @@ func (s Standing) Turn() (after time.Duration, try bool) {
 		return 0, true
 	}
 	for _, p := range s.Others {
-		if !p.Dead && p.Beat.Following && (p.ID == s.Owner.Heir || s.before(p)) {
+		switch {
+		case p.Dead, !p.Beat.Following:
+		case p.ID == s.Owner.Heir:
+			after += HeirStep
+		case s.before(p):
 			after += TurnStep
 		}
 	}

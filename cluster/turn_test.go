@@ -36,7 +36,9 @@ func TestTurn(t *testing.T) {
 		{"handed over to nobody", Standing{Self: "b", Owner: Ownership{Run: "a.1", Sealed: true}, Others: []Member{alive("a", "a.1")}}, 0, true},
 		{"handed over to this node", Standing{Self: "b", Owner: Ownership{Run: "a.1", Sealed: true, Heir: "b"}, Others: []Member{follows("c", 9)}}, 0, true},
 		{"handed over to another one, which has less",
-			Standing{Self: "b", LSN: 9, Owner: Ownership{Run: "a.1", Sealed: true, Heir: "c"}, Others: []Member{follows("c", 8)}}, TurnStep, true},
+			Standing{Self: "b", LSN: 9, Owner: Ownership{Run: "a.1", Sealed: true, Heir: "c"}, Others: []Member{follows("c", 8)}}, HeirStep, true},
+		{"handed over to another one, and a third one has more",
+			Standing{Self: "b", LSN: 8, Owner: Ownership{Run: "a.1", Sealed: true, Heir: "c"}, Others: []Member{follows("c", 8), follows("d", 9)}}, HeirStep + TurnStep, true},
 		{"handed over to another one, which is dead",
 			Standing{Self: "b", LSN: 9, Owner: Ownership{Run: "a.1", Sealed: true, Heir: "c"}, Others: []Member{dead("c")}}, 0, true},
 	} {
