@@ -41,7 +41,7 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "all instances are there", func() bool { // an owner that has just begun may refuse the list
+	untilIn(t, clusterWithin, "all instances are there", func() bool { // an owner that has just begun may refuse the list
 		var all server.InstanceList
 		body, status, err := nodes["n2"].try("/v1/instances?saga=small&limit=1000")
 		return err == nil && status == 200 && json.Unmarshal(body, &all) == nil && len(all.Instances) == orders
