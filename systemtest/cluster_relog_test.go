@@ -41,9 +41,16 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	untilIn(t, clusterWithin, "all instances are there", func() bool { // an owner that has just begun may refuse the list
+	var last string
+	defer func() {
+		if t.Failed() {
+			t.Log("the last list of n2: " + last)
+		}
+	}()
+	until(t, "all instances are there", func() bool { // an owner that has just begun may refuse the list
 		var all server.InstanceList
 		body, status, err := nodes["n2"].try("/v1/instances?saga=small&limit=1000")
+		last = fmt.Sprintf("%d %v %s", status, err, body)
 		return err == nil && status == 200 && json.Unmarshal(body, &all) == nil && len(all.Instances) == orders
 	})
 	before := nodes["n1"].instances("small")
