@@ -25,7 +25,6 @@ const (
 )
 
 // liveness checks the loops that all progress depends on. It is safe for concurrent use.
-// None of the loops waits for NATS.
 type liveness struct {
 	loops []checkedLoop
 
@@ -38,6 +37,9 @@ type liveness struct {
 type checkedLoop struct {
 	name string
 	ask  func(context.Context) error
+	// waited returns when the loop last waited for NATS; nil if it never does. A restart of this process would not
+	// end such a wait, so it does not count.
+	waited func() time.Time
 }
 
 func newLiveness(loops ...checkedLoop) *liveness {
@@ -46,9 +48,12 @@ func newLiveness(loops ...checkedLoop) *liveness {
 
 // loops lists the checked loops: the committer and, in a saga process, the evaluator.
 func (p *process) loops() []checkedLoop {
-	loops := []checkedLoop{{"the committer", func(ctx context.Context) error { return p.db.Commit(ctx, store.Change{}) }}}
+	loops := []checkedLoop{{
+		name: "the committer", waited: p.stay.waitedForLog,
+		ask: func(ctx context.Context) error { return p.db.Commit(ctx, store.Change{}) },
+	}}
 	if p.settings.sagas() {
-		loops = append(loops, checkedLoop{"the evaluator", func(ctx context.Context) error {
+		loops = append(loops, checkedLoop{name: "the evaluator", ask: func(ctx context.Context) error {
 			l := p.pipeline.Load()
 			if l == nil {
 				return nil // the engine has not started
@@ -91,9 +96,16 @@ func (p *liveness) stuck() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []string
-	for name, since := range p.asked {
+	for _, l := range p.loops {
+		since, asked := p.asked[l.name]
+		if !asked {
+			continue
+		}
+		if l.waited != nil && l.waited().After(since) {
+			since = l.waited()
+		}
 		if took := time.Since(since); took >= stuckAfter {
-			out = append(out, fmt.Sprintf("%s has not answered for %s", name, took.Round(time.Second)))
+			out = append(out, fmt.Sprintf("%s has not answered for %s", l.name, took.Round(time.Second)))
 		}
 	}
 	slices.Sort(out)

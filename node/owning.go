@@ -31,6 +31,14 @@ func (t *stay) epoch() uint64 {
 	return t.owned.Epoch
 }
 
+// waitedForLog returns when a transaction of the store last waited for the log; zero for a process that is alone.
+func (t *stay) waitedForLog() time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.shipper.Load().Waited()
+}
+
 // openStore opens the store of a process: the copy that the node has kept as a standby, as it is.
 func (t *stay) openStore(dir string, o store.Options) (*store.DB, error) {
 	if t == nil || t.copy == nil {

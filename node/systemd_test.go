@@ -26,7 +26,7 @@ func TestTheWatchdogIsFedOnlyWhileTheLoopsAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, states := told()
 		free := make(chan struct{})
-		l := newLiveness(checkedLoop{"the committer", func(context.Context) error { <-free; return nil }})
+		l := newLiveness(checkedLoop{name: "the committer", ask: func(context.Context) error { <-free; return nil }})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
 		go func() { ended <- l.Run(ctx) }()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"edda"
 	"edda/cluster"
@@ -23,8 +24,9 @@ type Shipper struct {
 	lost  chan struct{}                // closed when an append has failed
 	why   error                        // read it after lost is closed
 
-	mu    sync.Mutex // guards the field below
-	proof *proof     // the one that is being made
+	mu     sync.Mutex // guards the fields below
+	proof  *proof     // the one that is being made
+	waited time.Time  // end of the last append
 }
 
 // proof is a Keep record on its way.
@@ -78,7 +80,7 @@ func (s *Shipper) Ship(seq uint64, entry []byte) (wait func() error) {
 // append appends the next record. The appends of one owner are one after another.
 func (s *Shipper) append(next func(cluster.Mark) (cluster.Record, error)) error {
 	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
+	defer s.ended()
 	if err := s.Err(); err != nil {
 		return err
 	}
@@ -95,6 +97,24 @@ func (s *Shipper) append(next func(cluster.Mark) (cluster.Record, error)) error 
 		s.end(errSealed)
 	}
 	return nil
+}
+
+// ended ends an append.
+func (s *Shipper) ended() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waited = time.Now()
+	<-s.turn
+}
+
+// Waited returns when an append was last in flight: now, while one is.
+func (s *Shipper) Waited() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.turn) > 0 {
+		return time.Now()
+	}
+	return s.waited
 }
 
 func (s *Shipper) end(why error) {
