@@ -78,6 +78,7 @@ func (t *stay) keepOwning(ctx context.Context, store func() error, heir func() s
 	for {
 		select {
 		case <-s.Lost():
+			t.shut()
 			return s.Err()
 		case <-ctx.Done():
 			return nil
@@ -92,6 +93,13 @@ func (t *stay) keepOwning(ctx context.Context, store func() error, heir func() s
 		case time.Since(since) >= sickAfter && heir() != "":
 			return fmt.Errorf("%w: %w", errSick, sick)
 		}
+	}
+}
+
+// shut stops what this node still does for its store, because the log is not its own any more.
+func (t *stay) shut() {
+	if n := t.nodes.Load(); n != nil {
+		n.Fence().Shut()
 	}
 }
 

@@ -18,6 +18,7 @@ type Fence struct {
 	clock func() time.Duration // also advances while the process or the machine is paused
 	boot  atomic.Int64         // open until this time of clock
 	wall  atomic.Int64         // and until this Unix time in nanoseconds
+	shut  atomic.Bool
 	ask   func(context.Context) error
 }
 
@@ -47,6 +48,9 @@ func (f *Fence) Open() bool { return f.Left() > 0 }
 // Left returns how long the fence stays open by both clocks. One counts the time that a suspended
 // machine sleeps; the other is set right after a virtual machine was paused.
 func (f *Fence) Left() time.Duration {
+	if f.shut.Load() {
+		return 0
+	}
 	return time.Duration(min(f.boot.Load()-int64(f.clock()), f.wall.Load()-time.Now().UnixNano()))
 }
 
@@ -65,8 +69,5 @@ func (f *Fence) Extend(sent Instant) {
 	f.wall.Store(sent.Wall.Add(f.open).UnixNano())
 }
 
-// Shut closes the fence until the next renewal.
-func (f *Fence) Shut() {
-	f.boot.Store(0)
-	f.wall.Store(0)
-}
+// Shut closes the fence for good.
+func (f *Fence) Shut() { f.shut.Store(true) }
