@@ -20,6 +20,7 @@ import (
 	"edda/server"
 	"edda/standby"
 	"edda/stream"
+	"edda/stream/clusternodes"
 )
 
 // errStays says that a stay has ended and the node begins another one.
@@ -89,11 +90,17 @@ func (n *clusterNode) runStay(ctx context.Context, hungUp <-chan os.Signal, stop
 	}
 	defer t.close()
 	t.first, n.first, t.gaveUp = n.first, false, n.gaveUp
+	ctx, t.end = context.WithCancelCause(ctx)
+	defer t.end(nil)
 	n.metrics.stay.Store(t)
 	defer n.metrics.stay.Store(nil)
 	err = n.stand(ctx, t, hungUp, stop)
 	if err == nil {
 		err = t.own(ctx, n.hooks, n.sup)
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, clusternodes.ErrReplaced) {
+		t.endBeats(false) // the name is that of the newer process
+		return cause
 	}
 	t.endBeats(ctx.Err() != nil || !errors.Is(err, errStays))
 	return err
@@ -188,7 +195,11 @@ func (t *stay) startBeats(ctx context.Context) {
 	beating, stop := context.WithCancel(ctx)
 	nodes := t.nodes.Load()
 	var all sync.WaitGroup
-	all.Go(func() { _ = nodes.Run(beating) }) // it returns the end of beating
+	all.Go(func() {
+		if err := nodes.Run(beating); errors.Is(err, clusternodes.ErrReplaced) {
+			t.end(err)
+		}
+	})
 	t.endBeats = func(gone bool) {
 		stop()
 		all.Wait()

@@ -61,6 +61,7 @@ type stay struct {
 	copy        *store.Replica // which the process is to open; nil before this node owns the log, and afterwards
 	endShipping func()         // a transaction that is under way is then unsure
 	endBeats    func(gone bool)
+	end         context.CancelCauseFunc // ends the stay
 
 	mu   sync.Mutex   // guards the fields below
 	said cluster.Beat // what the next beat says
@@ -139,7 +140,7 @@ func (t *stay) join(ctx context.Context) error {
 		}
 		t.stored, t.shipped = stored, measured{stored, t.metrics}
 		nodes, err := clusternodes.Open(ctx, t.js, clusternodes.Options{
-			Cluster: t.settings.Cluster.Name, Shard: t.settings.share.Index, ID: t.node, Beat: t.beat, Confirm: t.confirm, Log: t.log.Named("nodes"),
+			Cluster: t.settings.Cluster.Name, Shard: t.settings.share.Index, ID: t.node, Run: t.run, Beat: t.beat, Confirm: t.confirm, Log: t.log.Named("nodes"),
 		})
 		if err != nil {
 			return err

@@ -149,8 +149,13 @@ func (n *Nodes) Unique(ctx context.Context) error {
 	if err != nil || before == 0 {
 		return err
 	}
-	return edda.Classify(edda.Permanent, "another process runs as node %s of cluster %s: give each node a name of its own "+
-		"(--node, cluster.node; unset, it is the name of the host)", n.o.ID, n.o.Cluster)
+	return n.taken(errors.New("another process"))
+}
+
+// taken is the error of a node whose name another process has.
+func (n *Nodes) taken(by error) error {
+	return edda.Classify(edda.Permanent, "%w runs as node %s of cluster %s: give each node a name of its own "+
+		"(--node, cluster.node; unset, it is the name of the host)", by, n.o.ID, n.o.Cluster)
 }
 
 // own is the revision of this node's key; 0 without one.

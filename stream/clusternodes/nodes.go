@@ -29,6 +29,8 @@ const (
 	// beatWithin and lookWithin bound one request. A beat without an answer counts as not accepted.
 	beatWithin = time.Second
 	lookWithin = time.Second
+	// confirmWithin bounds one attempt to open the fence. A proof that took longer than cluster.LapseAfter is no use.
+	confirmWithin = cluster.LapseAfter
 	// watchFirst and watchMost bound the delay before the watch is begun again.
 	watchFirst = 100 * time.Millisecond
 	watchMost  = 2 * time.Second
@@ -42,6 +44,7 @@ type Options struct {
 	Cluster string
 	Shard   int // of the cluster; the nodes of each shard beat by themselves
 	ID      string
+	Run     string // of the node, see cluster.Run; a newer one of the same node ends this one; empty: none does
 	// Beat returns what other nodes may know of this one. It is called before each beat; nil means nothing.
 	Beat func() cluster.Beat
 	// Confirm proves that no other node has taken over what this node owns, by a write that another owner
@@ -64,14 +67,16 @@ type Nodes struct {
 	beats   *logthrottle.Throttle
 	changed chan struct{} // capacity 1: a node has died, come, or left
 
-	// Mutexes for goroutines that wait for the server meanwhile. Channels take the place of sync.Mutex, because
-	// testing/synctest stops its clock while a goroutine waits for a mutex.
-	beating    chan struct{} // capacity 1: one beat is in flight
-	confirming chan struct{} // capacity 1: one proof is made
+	// beating is a mutex for goroutines that wait for the server meanwhile. A channel takes the place of sync.Mutex,
+	// because testing/synctest stops its clock while a goroutine waits for a mutex.
+	beating chan struct{} // capacity 1: one beat is in flight
 
 	mu       sync.Mutex // guards the fields below
+	attempt  *attempt   // to open the fence; nil while none is under way
 	detector *cluster.Detector
 	accepted time.Duration           // when the last accepted beat was sent; of the fence's clock
+	began    uint64                  // revision of the first accepted beat
+	newer    int                     // beats of a newer run of this node since then
 	last     map[string]cluster.Beat // the last one of each other node
 }
 
@@ -103,7 +108,7 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Nodes, error
 	}
 	n := &Nodes{
 		o: o, kv: values, leader: s, beats: logthrottle.New(o.Log, "a beat was not accepted"),
-		changed: make(chan struct{}, 1), beating: make(chan struct{}, 1), confirming: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), beating: make(chan struct{}, 1),
 		detector: cluster.NewDetector(), last: map[string]cluster.Beat{},
 	}
 	n.fence = kv.NewFence(cluster.LapseAfter, o.Clock, n.confirm)
@@ -169,11 +174,13 @@ func (n *Nodes) Lives(id string) {
 // Changed receives when a node has come, died or left. It only wakes; Others says what is.
 func (n *Nodes) Changed() <-chan struct{} { return n.changed }
 
-// Run beats, watches and judges until ctx ends. It never returns before that.
+// Run beats, watches and judges until ctx ends. Before that it returns only ErrReplaced.
 func (n *Nodes) Run(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
-	all.Go(func() { n.watch(ctx) })
+	defer end(nil)
+	all.Go(func() { end(n.watch(ctx)) })
 	tick := time.NewTicker(cluster.BeatEvery)
 	defer tick.Stop()
 	looks := make(chan string, 1)
@@ -195,7 +202,7 @@ func (n *Nodes) Run(ctx context.Context) error {
 		for ticked := false; !ticked; {
 			select {
 			case <-ctx.Done():
-				return ctx.Err()
+				return context.Cause(ctx)
 			case id := <-looks:
 				delete(looking, id)
 			case <-tick.C:
@@ -220,6 +227,9 @@ func (n *Nodes) beat(ctx context.Context) []string {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.began == 0 {
+		n.began = revision
+	}
 	n.accepted = sent.Boot
 	return n.detector.Accepted(sent.Boot, revision)
 }
@@ -241,17 +251,47 @@ func (n *Nodes) put(ctx context.Context) (sent kv.Instant, revision uint64, err 
 	return sent, revision, err
 }
 
-// confirm opens the fence after a lapse: with a beat, so that nobody convicts this node from now on, and then
-// with the proof that nobody has taken over. Concurrent callers share one proof.
+// attempt is one attempt to open the fence.
+type attempt struct {
+	done chan struct{}
+	err  error // read it after done is closed
+}
+
+// confirm opens the fence after a lapse. Concurrent callers share one attempt and its error, so that none of them
+// waits longer than confirmWithin.
 func (n *Nodes) confirm(ctx context.Context) error {
 	if n.o.Confirm == nil {
 		return ErrNotOwner
 	}
-	n.confirming <- struct{}{}
-	defer func() { <-n.confirming }()
-	if n.fence.Open() {
-		return nil
+	n.mu.Lock()
+	a := n.attempt
+	if a == nil {
+		a = &attempt{done: make(chan struct{})}
+		n.attempt = a
+		go n.attemptTo(context.WithoutCancel(ctx), a) // it ends by itself within confirmWithin
 	}
+	n.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return edda.Classify(edda.Temporary, "confirm what this node owns: %w", context.Cause(ctx))
+	}
+}
+
+func (n *Nodes) attemptTo(ctx context.Context, a *attempt) {
+	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
+	defer cancel()
+	a.err = n.prove(ctx)
+	n.mu.Lock()
+	n.attempt = nil
+	n.mu.Unlock()
+	close(a.done)
+}
+
+// prove opens the fence with a beat, so that nobody convicts this node from now on, and then with the proof that
+// nobody has taken over.
+func (n *Nodes) prove(ctx context.Context) error {
 	sent, _, err := n.put(ctx)
 	if err != nil {
 		return edda.Classify(edda.Temporary, "beat after a lapse: %w", err)
@@ -290,8 +330,8 @@ func (n *Nodes) look(ctx context.Context, id string) {
 	}
 }
 
-// watch follows the beats of the others until ctx ends.
-func (n *Nodes) watch(ctx context.Context) {
+// watch follows the beats of the others until ctx ends, or this run is replaced.
+func (n *Nodes) watch(ctx context.Context) error {
 	retry := backoff.Exponential{First: watchFirst, Most: watchMost}
 	for ctx.Err() == nil {
 		w, err := n.kv.Watch(ctx, prefix+"*")
@@ -301,39 +341,48 @@ func (n *Nodes) watch(ctx context.Context) {
 			continue
 		}
 		retry.Reset()
-		n.follow(ctx, w)
+		if err := n.follow(ctx, w); err != nil {
+			return err
+		}
 	}
+	return ctx.Err()
 }
 
-// follow returns when ctx ends, or the client gives the watch up.
-func (n *Nodes) follow(ctx context.Context, w jetstream.KeyWatcher) {
+// follow returns nil when ctx ends, or the client gives the watch up.
+func (n *Nodes) follow(ctx context.Context, w jetstream.KeyWatcher) error {
 	defer func() { _ = w.Stop() }() // the server removes its consumer in any case
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case e, ok := <-w.Updates():
 			if !ok {
-				return
+				return nil
 			}
-			if e != nil { // nil: all keys were seen once
-				n.heard(e)
+			if e == nil { // all keys were seen once
+				continue
+			}
+			if err := n.heard(e); err != nil {
+				return err
 			}
 		}
 	}
 }
 
-func (n *Nodes) heard(e jetstream.KeyValueEntry) {
+// heard handles a beat or the end of a node. Its error ends this run.
+func (n *Nodes) heard(e jetstream.KeyValueEntry) error {
 	id := strings.TrimPrefix(e.Key(), prefix)
-	switch {
-	case id == n.o.ID:
-		return
-	case e.Operation() != jetstream.KeyValuePut:
-		n.left(id)
-		return
+	if e.Operation() != jetstream.KeyValuePut {
+		if id != n.o.ID {
+			n.left(id)
+		}
+		return nil
 	}
 	var beat cluster.Beat
 	_ = json.Unmarshal(e.Value(), &beat) // that the node lives does not depend on what it says
+	if id == n.o.ID {
+		return n.replaced(beat.Run, e.Revision())
+	}
 	n.mu.Lock()
 	before, known := n.last[id]
 	back := n.detector.Saw(id, e.Revision(), n.fence.Now().Boot)
@@ -343,6 +392,25 @@ func (n *Nodes) heard(e jetstream.KeyValueEntry) {
 		n.o.Log.Info("a node lives", zap.String("other", id))
 		n.signal()
 	}
+	return nil
+}
+
+// ErrReplaced ends a run because a newer process has the name of its node.
+var ErrReplaced = errors.New("a newer process")
+
+// replaced handles a beat under this node's own name. Of two processes that have started at the same time both pass
+// Unique, and a process that was frozen may go on beside its successor. The older one ends, once it has heard as many
+// beats of the newer one as Unique asks for.
+func (n *Nodes) replaced(run string, revision uint64) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.o.Run == "" || run <= n.o.Run || n.began == 0 || revision < n.began {
+		return nil
+	}
+	if n.newer++; n.newer < nameLooks {
+		return nil
+	}
+	return n.taken(ErrReplaced)
 }
 
 func (n *Nodes) left(id string) {

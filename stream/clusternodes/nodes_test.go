@@ -3,7 +3,9 @@ package clusternodes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,6 +40,8 @@ func TestNodes(t *testing.T) {
 		{"what is agreed on", testAgreed},
 		{"where the shards begin", testBegin},
 		{"two processes of one name", testUnique},
+		{"two processes of one name that start at once", testReplaced},
+		{"a fence that cannot be opened", testOutage},
 		{"unfit", testUnfit},
 		{"the leader of the bucket is frozen", testFrozenLeader},
 		{"the leader of the bucket is killed", testKilledLeader},
@@ -54,6 +58,9 @@ type member struct {
 	js   jetstream.JetStream
 	logs *observer.ObservedLogs
 	stop func()
+
+	ended chan struct{} // closed after Run
+	why   error         // of its end; read it then
 }
 
 // join starts a node that is connected to some servers.
@@ -76,12 +83,12 @@ func join(t *testing.T, c *natscluster.Cluster, urls, id string) *member {
 // run beats until stop is called, or the test ends.
 func (m *member) run() {
 	ctx, cancel := context.WithCancel(m.t.Context())
-	ended := make(chan struct{})
+	m.ended = make(chan struct{})
 	go func() {
-		defer close(ended)
-		_ = m.Run(ctx) // it ends with ctx
+		defer close(m.ended)
+		m.why = m.Run(ctx)
 	}()
-	m.stop = func() { cancel(); <-ended }
+	m.stop = func() { cancel(); <-m.ended }
 	m.t.Cleanup(m.stop)
 }
 
@@ -323,4 +330,87 @@ func testUnique(t *testing.T, c *natscluster.Cluster) {
 	testkit.Must(t, again.Unique(t.Context()))
 	testkit.Must(t, a.Leave(t.Context()))
 	testkit.Must(t, again.Unique(t.Context()))
+}
+
+// testReplaced: the older one ends. What it knows of its own former beats does not end it.
+func testReplaced(t *testing.T, c *natscluster.Cluster) {
+	open := func(run string) *member {
+		m := &member{t: t, id: "r"}
+		var err error
+		m.Nodes, err = Open(t.Context(), c.Connect(c.URLs()), Options{
+			Cluster: testCluster, ID: "r", Run: run, Beat: func() cluster.Beat { return cluster.Beat{Run: run} },
+		})
+		testkit.Must(t, err)
+		testkit.Must(t, m.Unique(t.Context()))
+		return m
+	}
+	newer, older := open("r.2"), open("r.1")
+	newer.run()
+	older.run()
+	testkit.Until(t, within, "the older one ends", func() bool {
+		select {
+		case <-older.ended:
+			return true
+		default:
+			return false
+		}
+	})
+	testkit.WantError(t, older.why, edda.Permanent, "a newer process runs as node r of cluster shop", "--node")
+	if !errors.Is(older.why, ErrReplaced) {
+		t.Error(older.why)
+	}
+	other := join(t, c, c.URLs(), "o")
+	for i := range 2 * nameLooks { // beats of the newer one
+		seen := other.of("r").Revision
+		testkit.Until(t, within, fmt.Sprintf("beat %d", i), func() bool { return other.of("r").Revision > seen })
+	}
+	leave(t, []*member{newer, other})
+	if !errors.Is(newer.why, context.Canceled) {
+		t.Errorf("the newer one has ended: %v", newer.why)
+	}
+}
+
+// testOutage: callers of a closed fence share one attempt, and none waits longer than it or its own ctx. A fence that
+// is shut stays closed.
+func testOutage(t *testing.T, c *natscluster.Cluster) {
+	owner := members(t, c, c.URLs(), "owner")[0]
+	away := make(chan struct{})
+	var proofs atomic.Int32
+	owner.o.Confirm = func(ctx context.Context) error {
+		proofs.Add(1)
+		select {
+		case <-away:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	began := time.Now()
+	impatient, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("the caller has gone"))
+	if err := owner.Fence().Pass(impatient); !errors.Is(err, edda.Temporary) || !strings.Contains(err.Error(), "the caller has gone") {
+		t.Errorf("a caller that does not wait: %v", err)
+	}
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if err := owner.Fence().Pass(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the fence without a proof: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if took := time.Since(began); took >= 2*confirmWithin || proofs.Load() > 2 {
+		t.Errorf("twenty callers waited %s for %d proofs", took, proofs.Load())
+	}
+	close(away)
+	testkit.Must(t, owner.Fence().Pass(t.Context()))
+	owner.Fence().Shut()
+	other := join(t, c, c.URLs(), "other")
+	heard(t, []*member{owner, other}) // accepted beats extend an open fence
+	testkit.WantError(t, owner.Fence().Pass(t.Context()), edda.Temporary)
+	if owner.Fence().Open() {
+		t.Error("a fence that is shut was opened")
+	}
+	leave(t, []*member{owner, other})
 }
