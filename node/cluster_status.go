@@ -136,7 +136,7 @@ func (t *stay) nodeSilence() time.Duration {
 
 // Owner returns where the owner answers.
 func (t *stay) Owner() (string, bool) {
-	url, err := t.ownerURL()
+	url, _, err := t.ownerURL()
 	return url, err == nil
 }
 

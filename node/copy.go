@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/cluster"
 	"edda/internal/files"
 	"edda/server"
 	"edda/store"
@@ -34,12 +35,24 @@ const (
 	copying = store.FileName + ".copying"
 )
 
-// copyStore puts a copy of the owner's store into the folder.
-func (t *stay) copyStore(ctx context.Context) error {
-	owner, err := t.ownerURL()
+// copyStore puts a copy of the owner's store into the folder, because of why.
+func (t *stay) copyStore(ctx context.Context, why error) error {
+	owner, at, err := t.ownerURL()
 	if err != nil {
 		return err
 	}
+	return t.copyFrom(ctx, owner, at, why)
+}
+
+// copyFrom copies the store of an owner who has that record. This node beats the record meanwhile, so that the log keeps
+// what has come since. A store that was merely too old is removed.
+func (t *stay) copyFrom(ctx context.Context, owner string, at uint64, why error) (err error) {
+	t.say(func(b *cluster.Beat) { b.LSN = at })
+	defer func() {
+		if err != nil {
+			t.say(func(b *cluster.Beat) { b.LSN = 0 })
+		}
+	}()
 	if err := os.MkdirAll(t.dir(), 0o700); err != nil {
 		return edda.Classify(edda.Permanent, "data folder: %w; choose another --data", err)
 	}
@@ -55,21 +68,24 @@ func (t *stay) copyStore(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("copy the store of %s: %w", owner, err)
 	}
+	if errors.Is(why, cluster.ErrTrimmed) {
+		err, r.Aside = store.RemoveCopied(t.dir()), ""
+	}
 	t.log.Info("the store is copied", zap.Int64("bytes", n), zap.Duration("took", time.Since(started)), zap.String("aside", r.Aside))
-	return nil
+	return err
 }
 
-// ownerURL is where the node answers that owns the store now.
-func (t *stay) ownerURL() (string, error) {
+// ownerURL is where the node answers that owns the store now, and the last record that it has said to have.
+func (t *stay) ownerURL() (url string, at uint64, err error) {
 	for _, m := range t.others() {
 		if m.Beat.Owner && !m.Dead && m.Beat.URL != "" {
-			return m.Beat.URL, nil
+			return m.Beat.URL, m.Beat.LSN, nil
 		}
 	}
 	t.mu.Lock()
 	founder := t.agreed.Founder
 	t.mu.Unlock()
-	return "", edda.Classify(edda.Temporary, "no node owns the store now; node %s has founded the cluster", founder)
+	return "", 0, edda.Classify(edda.Temporary, "no node owns the store now; node %s has founded the cluster", founder)
 }
 
 // fetch gets a backup of another node's store into a file.

@@ -249,7 +249,7 @@ func (t *stay) replica(ctx context.Context) (*store.Replica, cluster.Mark, error
 			return nil, at, err
 		}
 		if unfit >= unfitLooks {
-			failed := t.copyStore(ctx)
+			failed := t.copyStore(ctx, err)
 			if failed == nil {
 				unfit = 0
 				continue

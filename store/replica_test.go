@@ -264,7 +264,18 @@ func TestAReplicaReplacesAStore(t *testing.T) {
 	if err := replica.Close(); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "it has to catch up", must(open(t, dir, Options{}).Restored()), false)
+	again := open(t, dir, Options{})
+	same(t, "it has to catch up", must(again.Restored()), false)
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the name of the second store that was replaced", must(RestoreReplica(context.Background(), file, dir, db.ID(), true)).Aside, r.Aside)
+	if err := RemoveCopied(dir); err != nil {
+		t.Error(err)
+	}
+	if left := must(filepath.Glob(r.Aside + "*")); len(left) > 0 {
+		t.Errorf("after it was removed: %v", left)
+	}
 }
 
 // TestAReplicaNeedsASoundBackup: it decodes no row, so the checksum must say that all are right.

@@ -31,8 +31,12 @@ type Restored struct {
 	Positions []edda.Checkpoint `json:"positions"`
 }
 
-// restoring is the name of the new file until it was checked.
-const restoring = FileName + ".restoring"
+const (
+	// restoring is the name of the new file until it was checked.
+	restoring = FileName + ".restoring"
+	// copiedAside is the name of the last store that a replica has replaced.
+	copiedAside = FileName + ".before-copy"
+)
 
 // Restore checks all of a backup and puts it into a folder, which it creates, and removes again if
 // it fails. An existing store is an error, unless replace moves it aside. secret decrypts an
@@ -53,7 +57,8 @@ func RestoreShard(ctx context.Context, backup, dir string, shard edda.Shard, rep
 
 // restoreStore is [Restore] of a backup whose share is accepted.
 func restoreStore(ctx context.Context, backup, dir string, replace bool, secret AEAD, tell func(rows int), accept func(edda.Share) error) (Restored, error) {
-	r, err := restoreInto(ctx, backup, dir, replace, func(r *Restored, path string) error {
+	aside := FileName + ".before-" + time.Now().UTC().Format("20060102T150405Z")
+	r, err := restoreInto(ctx, backup, dir, aside, replace, func(r *Restored, path string) error {
 		if err := r.examine(ctx, backup, path, secret, tell); err != nil {
 			return err
 		}
@@ -72,13 +77,17 @@ func restoreStore(ctx context.Context, backup, dir string, replace bool, secret 
 // RestoreReplica puts a backup into a folder for [OpenReplica]: the replica goes on with the
 // transaction after the last one in the backup. It is not [DB.Restored], because it gets what happened
 // since from the store. The backup needs its checksum, and its rows are not decoded. id is the id of the
-// store; a backup of another one is refused, and nothing is put in place.
+// store; a backup of another one is refused, and nothing is put in place. A folder keeps only the last store
+// that a replica has replaced.
 func RestoreReplica(ctx context.Context, backup, dir, id string, replace bool) (Restored, error) {
-	r, err := restoreInto(ctx, backup, dir, replace, func(r *Restored, path string) error {
+	r, err := restoreInto(ctx, backup, dir, copiedAside, replace, func(r *Restored, path string) error {
 		if r.Sum == "" {
 			return fmt.Errorf("%s cannot become a replica: %w", backup, ErrNoChecksum)
 		}
-		return r.examineReplica(backup, path, id)
+		if err := r.examineReplica(backup, path, id); err != nil {
+			return err
+		}
+		return RemoveCopied(dir)
 	})
 	if err == nil {
 		err = unmarkRestored(dir) // of a store that was there
@@ -86,7 +95,7 @@ func RestoreReplica(ctx context.Context, backup, dir, id string, replace bool) (
 	return r, err
 }
 
-func restoreInto(ctx context.Context, backup, dir string, replace bool, examine func(r *Restored, path string) error) (r Restored, err error) {
+func restoreInto(ctx context.Context, backup, dir, aside string, replace bool, examine func(r *Restored, path string) error) (r Restored, err error) {
 	missing := missingFolders(dir)
 	defer func() {
 		if err != nil {
@@ -96,7 +105,7 @@ func restoreInto(ctx context.Context, backup, dir string, replace bool, examine 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return r, explain(dir, err)
 	}
-	return restore(ctx, backup, dir, replace, examine)
+	return restore(ctx, backup, dir, aside, replace, examine)
 }
 
 // missingFolders are the folders to create for dir, the innermost first.
@@ -116,7 +125,7 @@ func removeEmpty(folders []string) {
 	}
 }
 
-func restore(ctx context.Context, backup, dir string, replace bool, examine func(r *Restored, path string) error) (r Restored, err error) {
+func restore(ctx context.Context, backup, dir, aside string, replace bool, examine func(r *Restored, path string) error) (r Restored, err error) {
 	r.Path = filepath.Join(dir, FileName)
 	_, statErr := os.Stat(r.Path)
 	there := statErr == nil
@@ -154,7 +163,7 @@ func restore(ctx context.Context, backup, dir string, replace bool, examine func
 		return r, err
 	}
 	if there {
-		r.Aside, err = replaceStore(dir, temp)
+		r.Aside, err = replaceStore(dir, aside, temp)
 		return r, err
 	}
 	return r, errors.Join(putInPlace(temp, r.Path), SyncDir(dir))
@@ -244,8 +253,8 @@ func copyPages(ctx context.Context, from, to string, n int64) error {
 // replaceStore replaces the store in a folder by a file, unless a process holds it. The old store
 // keeps a second name. At every moment one of the two has the store's name, because a start that
 // finds none creates a new store.
-func replaceStore(dir, with string) (aside string, err error) {
-	path := filepath.Join(dir, FileName)
+func replaceStore(dir, name, with string) (aside string, err error) {
+	path, aside := filepath.Join(dir, FileName), filepath.Join(dir, name)
 	file, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
 	if err != nil && Held(err) {
 		return "", explain(path, err)
@@ -253,7 +262,6 @@ func replaceStore(dir, with string) (aside string, err error) {
 	if err == nil {
 		defer func() { _ = file.Close() }() // nothing was written; no process can open it meanwhile
 	}
-	aside = path + ".before-" + time.Now().UTC().Format("20060102T150405Z")
 	// Its WAL gets a second name, too.
 	switch err := errors.Join(wal.EachWAL(path, aside, os.Link), os.Link(path, aside)); {
 	case errors.Is(err, os.ErrExist):
