@@ -49,9 +49,13 @@ type outage struct {
 	back chan struct{}
 }
 
-func (l outage) Append(_ context.Context, after cluster.Mark, r cluster.Record) (cluster.Mark, error) {
-	<-l.back
-	return cluster.Mark{Seq: after.Seq + 1, LSN: r.LSN}, nil
+func (l outage) Append(ctx context.Context, after cluster.Mark, r cluster.Record) (cluster.Mark, error) {
+	select {
+	case <-l.back:
+		return cluster.Mark{Seq: after.Seq + 1, LSN: r.LSN}, nil
+	case <-ctx.Done():
+		return cluster.Mark{}, context.Cause(ctx)
+	}
 }
 
 // TestAnOwnerOutlivesAnOutageOfNATS: a transaction that waits for the log is no sign of a stuck committer, and a disk

@@ -116,10 +116,23 @@ func (t *stay) stopsBy(stop func()) {
 	t.stopProcess = stop
 }
 
-// ends bounds how long the stop of the process waits for the log.
+// bounded is the log of an owner. It must take each append within shipWithin once the stop of the process has begun.
+type bounded struct {
+	cluster.Log
+	stops context.Context // done when the stop begins
+}
+
+func (l bounded) Append(ctx context.Context, after cluster.Mark, r cluster.Record) (cluster.Mark, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(l.stops, func() { time.AfterFunc(shipWithin, func() { end(errShippingEnded) }) })()
+	return l.Log.Append(ctx, after, r)
+}
+
+// ends begins the stop of the process.
 func (t *stay) ends() {
 	if t != nil {
-		time.AfterFunc(shipWithin, t.endShipping)
+		t.hurry()
 	}
 }
 

@@ -62,6 +62,39 @@ func TestASickOwnerHandsOver(t *testing.T) {
 	}
 }
 
+// TestAStopWaitsForTheLog: however long it takes, while the log answers. Then the log must take each append in time,
+// also the one that was in flight when the stop began.
+func TestAStopWaitsForTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stops, hurry := context.WithCancel(t.Context())
+		st := &stay{hurry: hurry}
+		appended := func(answers time.Duration) (err error, took time.Duration) {
+			log := outage{back: make(chan struct{})}
+			time.AfterFunc(answers, func() { close(log.back) })
+			began := time.Now()
+			_, err = bounded{log, stops}.Append(t.Context(), cluster.Mark{}, cluster.Record{})
+			return err, time.Since(began)
+		}
+		if err, took := appended(10 * shipWithin); err != nil || took != 10*shipWithin {
+			t.Errorf("before the stop: %v after %s", err, took)
+		}
+		time.AfterFunc(time.Second, st.ends)
+		if err, took := appended(10 * shipWithin); !errors.Is(err, errShippingEnded) || took != time.Second+shipWithin {
+			t.Errorf("in flight when the stop began: %v after %s", err, took)
+		}
+		for range 10 {
+			if err, took := appended(shipWithin - time.Second); err != nil {
+				t.Errorf("in a slow stop: %v after %s", err, took)
+			}
+		}
+		if err, took := appended(shipWithin + time.Second); !errors.Is(err, errShippingEnded) || took != shipWithin {
+			t.Errorf("in the stop: %v after %s", err, took)
+		}
+		synctest.Wait()
+		time.Sleep(10 * shipWithin) // virtual: all answers come
+	})
+}
+
 // TestAnOwnerWithoutNATSIsNotSick: its store refuses commits while a lease is not confirmed, and a handover mends nothing.
 func TestAnOwnerWithoutNATSIsNotSick(t *testing.T) {
 	db, stop := testkit.OpenStore(t, t.TempDir(), store.Options{})

@@ -27,7 +27,7 @@ const (
 	// sealWithin bounds the hand-over at a stop. It is less than the store may take to close. Without a hand-over the others
 	// find out by the silence of this node.
 	sealWithin = 2 * time.Second
-	// shipWithin bounds how long a stop waits for the log to take the last transactions.
+	// shipWithin bounds how long a stop waits for the log to take a transaction.
 	shipWithin = 10 * time.Second
 	// pingEvery finds a frozen NATS server in 1.2 s. The beats must reach another server before the nodes there
 	// convict this one, and before its fence closes.
@@ -60,6 +60,7 @@ type stay struct {
 	owned       cluster.Mark
 	copy        *store.Replica // which the process is to open; nil before this node owns the log, and afterwards
 	endShipping func()         // a transaction that is under way is then unsure
+	hurry       func()         // bounds each append
 	endBeats    func(gone bool)
 	end         context.CancelCauseFunc // ends the stay
 
