@@ -28,6 +28,9 @@ const (
 	// retryFirst and retryMost bound the delay before the same message is sent again.
 	retryFirst = 5 * time.Millisecond
 	retryMost  = 250 * time.Millisecond
+	// lostWithin is how long the log must be said to end before an owner's own last message until the owner believes it.
+	// A server that was deposed, or has just started, may know less than the others for a while.
+	lostWithin = 15 * time.Second
 )
 
 // Options choose a log.
@@ -47,6 +50,8 @@ type Log struct {
 	name    string
 	subject string
 	unsure  func()
+
+	lostWithin time.Duration
 }
 
 var _ cluster.Log = (*Log)(nil)
@@ -60,7 +65,7 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Log, error) 
 	if o.Unsure == nil {
 		o.Unsure = func() {}
 	}
-	l := &Log{js: js, unsure: o.Unsure, name: streamOf + o.Shard, subject: "edda.log." + o.Shard}
+	l := &Log{js: js, unsure: o.Unsure, lostWithin: lostWithin, name: streamOf + o.Shard, subject: "edda.log." + o.Shard}
 	want := jetstream.StreamConfig{
 		Name: l.name, Subjects: []string{l.subject},
 		Description: "edda: the replicated log of shard " + o.Shard,
@@ -112,7 +117,8 @@ func unfit(want, found jetstream.StreamConfig) error {
 }
 
 // Append implements cluster.Log. It sends, waits, looks and sends again as the protocol says, until
-// the record is known to be in the log or never to be, or until ctx ends.
+// the record is known to be in the log or never to be, or until ctx ends. A log that was deleted, or put back
+// to an earlier state, is cluster.ErrMoved after lostWithin: the owner has to read what it is now.
 func (l *Log) Append(ctx context.Context, after cluster.Mark, r cluster.Record) (cluster.Mark, error) {
 	if err := after.Follows(r); err != nil {
 		return cluster.Mark{}, edda.Classify(edda.Permanent, "append to %s: %w", l.name, err)
@@ -120,6 +126,7 @@ func (l *Log) Append(ctx context.Context, after cluster.Mark, r cluster.Record) 
 	retry := backoff.Exponential{First: retryFirst, Most: retryMost}
 	a, next := cluster.Begin(after, r, l.partBytes())
 	doubt := errors.New("no answer")
+	var shorter time.Time // when the log was first said to end too early; zero while it is not
 	for {
 		looks := false
 		switch next.Do {
@@ -135,6 +142,15 @@ func (l *Log) Append(ctx context.Context, after cluster.Mark, r cluster.Record) 
 		var err error
 		if a, next, err = l.do(ctx, a, next); err == nil && next.Do != cluster.Send {
 			continue
+		}
+		switch {
+		case err == nil:
+			shorter = time.Time{}
+		case !errors.Is(err, errShorter):
+		case shorter.IsZero():
+			shorter = time.Now()
+		case time.Since(shorter) >= l.lostWithin:
+			return cluster.Mark{}, l.failed(r, fmt.Errorf("%w: %w", cluster.ErrMoved, err))
 		}
 		switch {
 		case errors.Is(err, edda.Permanent):
@@ -174,10 +190,13 @@ func (l *Log) do(ctx context.Context, a cluster.Append, i cluster.Instruction) (
 		return a, i, err
 	}
 	if a, i = a.Looked(last); i.Do == cluster.Look {
-		err = fmt.Errorf("the log is said to end at message %d, before this owner's own last message", last.Seq)
+		err = fmt.Errorf("%w, at message %d", errShorter, last.Seq)
 	}
 	return a, i, err
 }
+
+// errShorter says that the log has less than was acknowledged.
+var errShorter = errors.New("the log is said to end before this owner's own last message")
 
 func (l *Log) failed(r cluster.Record, err error) error {
 	return fmt.Errorf("append record %d of epoch %d to %s: %w", r.LSN, r.Epoch, l.name, err)

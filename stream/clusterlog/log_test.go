@@ -35,6 +35,7 @@ func TestLog(t *testing.T) {
 		{"parts", testParts},
 		{"trim", testTrim},
 		{"zombie", testZombie},
+		{"lost", testLost},
 		{"answers", testLostAnswers},
 		{"slow", testSlowLink},
 		{"unfit", testUnfit},
@@ -226,6 +227,27 @@ func testZombie(t *testing.T, _ *natscluster.Cluster, js jetstream.JetStream) {
 }
 
 // testLostAnswers cuts the answers to an owner: what it sends is stored, and it does not know.
+// testLost: an owner gives a log up that was deleted and made anew, and waits for one that only seems to be shorter.
+func testLost(t *testing.T, _ *natscluster.Cluster, js jetstream.JetStream) {
+	n := open(t, js, "a")
+	n.take()
+	testkit.Must(t, n.append(t.Context(), "one"))
+	ahead := n.at
+	ahead.Seq++ // as if the leader did not know the last message yet
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := n.log.Append(short, ahead, ahead.Next(cluster.Entry, n.name, 1, []byte("two"))); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a log that seems to be shorter: %v", err)
+	}
+	testkit.Must(t, Remove(t.Context(), js, strings.ReplaceAll(t.Name(), "/", "-")))
+	open(t, js, "b") // a node that starts makes it anew
+	n.log.lostWithin = time.Second
+	err := n.append(t.Context(), "three")
+	if !errors.Is(err, cluster.ErrMoved) || !strings.Contains(err.Error(), "at message 0") {
+		t.Errorf("a log that was made anew: %v", err)
+	}
+}
+
 func testLostAnswers(t *testing.T, c *natscluster.Cluster, js jetstream.JetStream) {
 	heir := open(t, js, "heir")
 	link := effecttest.NewFaults(t, c.Addr("n2"))
