@@ -38,20 +38,30 @@ type Options struct {
 	Tell func(bytes int)
 }
 
-// Stream copies a stream. If the target has an equal one already, it copies nothing, so that a caller which was cut off
-// between two streams can call again. If the target has another stream of that name, the error is edda.Permanent. Nothing
-// may write to either stream meanwhile.
+// Stream copies a stream. If the target has an equal one already, it copies nothing, and it begins a copy anew that was
+// cut off, so that a caller can call again at any time. If the target has another stream of that name, the error is
+// edda.Permanent. Nothing may write to either stream meanwhile.
 func Stream(ctx context.Context, from, to jetstream.JetStream, o Options) (*jetstream.StreamInfo, error) {
 	for begun := time.Now(); ; {
 		info, err := carry(ctx, from, to, o)
 		switch {
 		case err == nil:
 			return info, nil
-		case !errors.Is(err, nats.ErrNoResponders) || time.Since(begun) >= answerWithin || backoff.Wait(ctx, askAgain) != nil:
+		case !passing(err) || time.Since(begun) >= answerWithin || backoff.Wait(ctx, askAgain) != nil:
 			return nil, fmt.Errorf("copy stream %s: %w", o.Stream, err)
 		}
 	}
 }
+
+// passing reports whether a copy may succeed soon: the servers elect a leader, or have not given up yet on a copy that was
+// cut off some ten seconds ago.
+func passing(err error) bool {
+	var refused *jetstream.APIError
+	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &refused) && refused.ErrorCode == nameInUse
+}
+
+// nameInUse is JSStreamNameExistRestoreFailedErr of the NATS server.
+const nameInUse = 10130
 
 func carry(ctx context.Context, from, to jetstream.JetStream, o Options) (*jetstream.StreamInfo, error) {
 	source, err := from.Stream(ctx, o.Stream)
@@ -63,6 +73,10 @@ func carry(ctx context.Context, from, to jetstream.JetStream, o Options) (*jetst
 	switch {
 	case err == nil && same(there.CachedInfo().State, want):
 		return there.CachedInfo(), nil
+	case err == nil && unused(there.CachedInfo().State): // a copy that was cut off leaves such a one
+		if err := to.DeleteStream(ctx, o.Stream); err != nil {
+			return nil, err
+		}
 	case err == nil:
 		return nil, edda.Classify(edda.Permanent, "the NATS that it is copied to has another stream of this name: remove it there, or use another account")
 	case !errors.Is(err, jetstream.ErrStreamNotFound):
@@ -88,6 +102,9 @@ func same(a, b jetstream.StreamState) bool {
 	}
 	return a.Msgs == 0 || a.FirstSeq == b.FirstSeq && a.LastTime.Equal(b.LastTime) // of an empty stream servers say one or the other
 }
+
+// unused reports whether a stream never had a message, and nobody reads it.
+func unused(s jetstream.StreamState) bool { return s.LastSeq == 0 && s.Consumers == 0 }
 
 // restore has one server send a snapshot, and gives it to the other one.
 func restore(ctx context.Context, from, to jetstream.JetStream, o Options) (err error) {
