@@ -3,7 +3,9 @@
 package deploy
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -352,6 +354,62 @@ func TestTheJobOfAClusterDeploysItsManifests(t *testing.T) {
 	least, err := render(t, readYAML(t, "deploy/helm/golden/least.values.yaml"))
 	if err != nil || strings.TrimSpace(least["deploy.yaml"]) != "" {
 		t.Errorf("a single process has a job: %v %s", err, least["deploy.yaml"])
+	}
+}
+
+// The pod for a command on a stopped cluster has the settings and the volume of a pod that was stopped, and runs nothing else.
+func TestAnOfflinePodTakesTheVolumeOfItsPod(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("jq"); err != nil {
+		t.Skip(err)
+	}
+	rendered, err := render(t, readYAML(t, "deploy/helm/golden/cluster.values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := yaml.YAMLToJSON([]byte(rendered["statefulset.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("jq", "-f", filepath.Join(root, "deploy/helm/offline.jq"), "--arg", "pod", "orders-edda-1", "--arg", "edda", "cluster split --to /data/split")
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(set), os.Stderr
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pod struct {
+		Metadata map[string]any
+		Spec     struct {
+			Containers []map[string]any
+			Volumes    []struct {
+				Name                  string
+				PersistentVolumeClaim struct{ ClaimName string }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &pod); err != nil {
+		t.Fatal(err)
+	}
+	container := pod.Spec.Containers[0]
+	if pod.Metadata["name"] != "orders-edda-1-offline" || pod.Metadata["labels"] != nil {
+		t.Errorf("a service or a budget may count it: %v", pod.Metadata)
+	}
+	if got, want := fmt.Sprint(container["args"]), "[cluster split --to /data/split]"; got != want {
+		t.Errorf("it runs %s, want %s", got, want)
+	}
+	for name := range container {
+		if strings.HasSuffix(name, "Probe") || name == "lifecycle" {
+			t.Errorf("it has a %s, and serves nothing", name)
+		}
+	}
+	claim := pod.Spec.Volumes[len(pod.Spec.Volumes)-1]
+	if claim.Name != "data" || claim.PersistentVolumeClaim.ClaimName != "data-orders-edda-1" || !strings.Contains(fmt.Sprint(container["volumeMounts"]), "mountPath:/data name:data") {
+		t.Errorf("it has %+v at %v", claim, container["volumeMounts"])
+	}
+	for _, want := range []string{"name:EDDA_CONFIG value:/etc/edda/edda.yaml", "name:EDDA_CLUSTER_NODE value:orders-edda-1"} {
+		if got := fmt.Sprint(container["env"]); strings.Count(got, want) != 1 || strings.Contains(got, "fieldRef") {
+			t.Errorf("its environment %s lacks %s", got, want)
+		}
 	}
 }
 
