@@ -124,7 +124,7 @@ of the store are copied into the folder, which edda dev --data takes.`,
 				return err
 			}
 			return t.show(v.output, map[string]string{"cluster": name}, func() {
-				fmt.Fprintf(t.out, "the store in %s is no copy of cluster %s any more; edda cluster end --cluster %s removes what is left of that\n", s.Data, name, name)
+				fmt.Fprintf(t.out, "the store in %s is no copy of cluster %s any more; edda cluster end --cluster %s removes its log and its bucket\n", s.Data, name, name)
 			})
 		})
 	c.Flags().BoolVar(&o.ToDev, "to-dev", false, "copy the streams of the store into the folder, for edda dev")

@@ -125,7 +125,7 @@ func (t *stay) mayInit(ctx context.Context) error {
 // ended is the error of a node whose cluster has no store any more.
 func (t *stay) ended(a clusternodes.Agreed) error {
 	return edda.Classify(edda.Permanent, "node %s has taken the store out of cluster %s (edda cluster leave), so no node of it may start: "+
-		"edda cluster end --cluster %s removes what is left of the cluster", a.Left, t.settings.Cluster.Name, t.settings.Cluster.Name)
+		"edda cluster end --cluster %s removes its log and its bucket", a.Left, t.settings.Cluster.Name, t.settings.Cluster.Name)
 }
 
 // LeaveOptions say how a copy leaves its cluster.
