@@ -3,7 +3,7 @@
 package deploy
 
 import (
-	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +17,7 @@ import (
 	"text/template"
 
 	"github.com/Masterminds/sprig/v3"
+	"github.com/itchyny/gojq"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"sigs.k8s.io/yaml"
 )
@@ -360,23 +361,15 @@ func TestTheJobOfAClusterDeploysItsManifests(t *testing.T) {
 // The pod for a command on a stopped cluster has the settings and the volume of a pod that was stopped, and runs nothing else.
 func TestAnOfflinePodTakesTheVolumeOfItsPod(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("jq"); err != nil {
-		t.Skip(err)
-	}
 	rendered, err := render(t, readYAML(t, "deploy/helm/golden/cluster.values.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := yaml.YAMLToJSON([]byte(rendered["statefulset.yaml"]))
-	if err != nil {
+	var set any
+	if err := yaml.Unmarshal([]byte(rendered["statefulset.yaml"]), &set); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("jq", "-f", filepath.Join(root, "deploy/helm/offline.jq"), "--arg", "pod", "orders-edda-1", "--arg", "edda", "cluster split --to /data/split")
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(set), os.Stderr
-	text, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := jq(t, "deploy/helm/offline.jq", set, map[string]string{"pod": "orders-edda-1", "edda": "cluster split --to /data/split"})
 	var pod struct {
 		Metadata map[string]any
 		Spec     struct {
@@ -411,6 +404,37 @@ func TestAnOfflinePodTakesTheVolumeOfItsPod(t *testing.T) {
 			t.Errorf("its environment %s lacks %s", got, want)
 		}
 	}
+}
+
+// jq runs a program of jq, and returns what it makes of a document.
+func jq(t *testing.T, path string, of any, args map[string]string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	var values []any
+	for name, value := range args {
+		names, values = append(names, "$"+name), append(values, value)
+	}
+	parsed, err := gojq.Parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := gojq.Compile(parsed, gojq.WithVariables(names))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _ := program.Run(of, values...).Next()
+	if err, failed := out.(error); failed {
+		t.Fatal(err)
+	}
+	made, err := json.Marshal(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
 }
 
 // mounted lays files as a volume of a config map.
