@@ -195,7 +195,7 @@ func (f *Front) drain(w http.ResponseWriter, r *http.Request) {
 	var missing *recorded
 	for _, i := range append(owned, copied...) {
 		name := fmt.Sprintf("shard %d", i)
-		a := f.ask(r.Clone(r.Context()), i)
+		a := f.ask(r, i)
 		var one Drain
 		switch {
 		case a.status == http.StatusServiceUnavailable:
@@ -257,7 +257,7 @@ func (f *Front) each(w http.ResponseWriter, r *http.Request) {
 // ofLetter passes a call to the shard that has the dead letter in its path.
 func (f *Front) ofLetter(w http.ResponseWriter, r *http.Request) {
 	look := r.Clone(r.Context())
-	look.Method, look.Body, look.ContentLength = http.MethodGet, http.NoBody, 0
+	look.Method = http.MethodGet
 	id := r.PathValue("id")
 	look.URL.Path, look.URL.RawPath, look.URL.RawQuery = "/v1/deadletters/"+id, "/v1/deadletters/"+url.PathEscape(id), ""
 	shard, a := f.find(look)
@@ -268,11 +268,11 @@ func (f *Front) ofLetter(w http.ResponseWriter, r *http.Request) {
 	f.pass(w, r, shard)
 }
 
-// find asks the shards until one has what a call without a body asks for. Otherwise the answer is one that is no 404, if
-// there is any: a shard that does not answer may have it.
+// find asks the shards until one has what a GET asks for. Otherwise the answer is one that is no 404, if there is any: a
+// shard that does not answer may have it.
 func (f *Front) find(r *http.Request) (shard int, missing *recorded) {
 	for i := range f.shards {
-		a := f.ask(r.Clone(r.Context()), i)
+		a := f.ask(r, i)
 		if a.status == http.StatusOK {
 			return i, a
 		}
@@ -368,11 +368,14 @@ func (a *recorded) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
-// ask makes a call at a shard.
+// ask sends a copy of a call to a shard. A GET goes without its body, because several shards would read it at once.
 func (f *Front) ask(r *http.Request, shard int) (a *recorded) {
+	r = r.Clone(r.Context())
 	if r.Method == http.MethodHead { // an answer without a body cannot be taken apart
-		r = r.Clone(r.Context())
 		r.Method = http.MethodGet
+	}
+	if r.Method == http.MethodGet {
+		r.Body, r.ContentLength = http.NoBody, 0
 	}
 	a = &recorded{header: http.Header{}}
 	defer func() {

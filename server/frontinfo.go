@@ -15,7 +15,7 @@ func (f *Front) info(w http.ResponseWriter, r *http.Request) {
 	var all Info
 	for i := range f.shards {
 		var one Info
-		if !f.decode(w, f.ask(r.Clone(r.Context()), i), i, "", &one) {
+		if !f.decode(w, f.ask(r, i), i, "", &one) {
 			return
 		}
 		if i == 0 {

@@ -87,7 +87,7 @@ func (f *Front) replays(w http.ResponseWriter, r *http.Request) {
 	var missing, silent *recorded
 	silentShard := 0
 	for i := range f.shards {
-		a := f.ask(r.Clone(r.Context()), i)
+		a := f.ask(r, i)
 		switch {
 		case a.status == http.StatusNotFound: // this shard has no replay of that id
 			missing = a
