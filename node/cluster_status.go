@@ -69,10 +69,10 @@ func (t *stay) connected() error {
 func (t *stay) Status(context.Context) server.ClusterStatus {
 	b, others := t.beat(), t.others()
 	t.mu.Lock()
-	store, level := t.agreed.Store, t.agreed.Level
+	store := t.agreed.Store
 	t.mu.Unlock()
 	s := server.ClusterStatus{
-		Name: t.settings.Cluster.Name, StoreID: store, Node: t.node, Epoch: b.Epoch, Level: level, LSN: b.LSN,
+		Name: t.settings.Cluster.Name, StoreID: store, Node: t.node, Epoch: b.Epoch, Level: t.level(), LSN: b.LSN,
 	}
 	if silent := t.nodeSilence(); silent > cluster.DeadAfter {
 		s.Problem = fmt.Sprintf("NATS has taken no beat of node %s for %s: what it knows of the others may be old", t.node, silent.Round(time.Second))
@@ -193,8 +193,8 @@ func (t *stay) mayTake(node string) error {
 		return edda.Classify(edda.Permanent, "node %s is dead", node)
 	case !m.Beat.Following:
 		return edda.Classify(edda.Permanent, "node %s has no copy of the store yet: %s", node, m.Beat.Problem)
-	case m.Beat.Level < t.agreed.Level:
-		return edda.Classify(edda.Permanent, "node %s knows the level %d, and the cluster has %d: upgrade it first", node, m.Beat.Level, t.agreed.Level)
+	case m.Beat.Level < t.level():
+		return edda.Classify(edda.Permanent, "node %s knows the level %d, and the cluster has %d: upgrade it first", node, m.Beat.Level, t.level())
 	case behind > maxMoveLag:
 		return edda.Classify(edda.Permanent, "node %s is %d records behind, and %d are allowed: wait until it has them", node, behind, maxMoveLag)
 	}

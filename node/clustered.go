@@ -356,7 +356,7 @@ func (t *stay) over() bool {
 func (t *stay) bestCopy() (best string) {
 	var most uint64
 	for _, m := range t.others() {
-		if !m.Dead && m.Beat.Following && m.Beat.Level >= t.agreed.Level && m.Beat.LSN >= most {
+		if !m.Dead && m.Beat.Following && m.Beat.Level >= t.level() && m.Beat.LSN >= most {
 			best, most = m.ID, m.Beat.LSN
 		}
 	}

@@ -108,6 +108,14 @@ func (t *stay) others() []cluster.Member {
 	return nil
 }
 
+// level is that of the cluster now; 0 before the join. What this stay writes keeps the level of its join, in agreed.
+func (t *stay) level() int {
+	if n := t.nodes.Load(); n != nil {
+		return n.Level()
+	}
+	return 0
+}
+
 // say changes what the next beat says.
 func (t *stay) say(change func(b *cluster.Beat)) {
 	t.mu.Lock()

@@ -250,9 +250,6 @@ func (w *simWatch) run(ctx context.Context) {
 		w.queue = nil
 		t.mu.Unlock()
 		for _, e := range queue {
-			if !strings.HasPrefix(e.key, "node.") {
-				continue
-			}
 			select {
 			case w.out <- e:
 			case <-w.stop:

@@ -50,6 +50,7 @@ func (n *Nodes) agreed(ctx context.Context) (a Agreed, revision uint64, err erro
 	if err != nil {
 		return a, 0, err
 	}
+	n.raised(a.Level)
 	return a, m.Sequence, nil
 }
 
@@ -95,6 +96,7 @@ func (n *Nodes) Found(ctx context.Context, a Agreed) (Agreed, error) {
 	_, err = n.kv.Create(ctx, agreedKey, text)
 	switch {
 	case err == nil:
+		n.raised(a.Level)
 		return a, nil
 	case !kv.Overtaken(err):
 		return a, fmt.Errorf("found the cluster %s: %w", n.o.Cluster, err)
@@ -115,6 +117,20 @@ func (n *Nodes) FoundAgain(ctx context.Context, a Agreed) error {
 	return nil
 }
 
+// Level returns the level of what owners may write, as this node has read or heard it last; 0 before that. It asks nobody.
+func (n *Nodes) Level() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.level
+}
+
+// raised notes a level, which never falls. The watch may bring an older one after a read.
+func (n *Nodes) raised(level int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.level = max(n.level, level)
+}
+
 // Raise raises the level of what owners may write.
 func (n *Nodes) Raise(ctx context.Context, level int) error {
 	a, revision, err := n.agreed(ctx)
@@ -129,6 +145,7 @@ func (n *Nodes) Raise(ctx context.Context, level int) error {
 	if err != nil {
 		return fmt.Errorf("raise the level of the cluster %s: %w", n.o.Cluster, err)
 	}
+	n.raised(level)
 	return nil
 }
 

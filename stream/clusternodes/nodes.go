@@ -78,6 +78,7 @@ type Nodes struct {
 	began    uint64                  // revision of the first accepted beat
 	newer    int                     // beats of a newer run of this node since then
 	last     map[string]cluster.Beat // the last one of each other node
+	level    int                     // of what owners may write
 }
 
 // Open opens the bucket, and creates it if it is missing. A bucket with too few replicas is an edda.Permanent
@@ -330,11 +331,11 @@ func (n *Nodes) look(ctx context.Context, id string) {
 	}
 }
 
-// watch follows the beats of the others until ctx ends, or this run is replaced.
+// watch follows the beats of the others, and the level, until ctx ends or this run is replaced.
 func (n *Nodes) watch(ctx context.Context) error {
 	retry := backoff.Exponential{First: watchFirst, Most: watchMost}
 	for ctx.Err() == nil {
-		w, err := n.kv.Watch(ctx, prefix+"*")
+		w, err := n.kv.Watch(ctx, jetstream.AllKeys)
 		if err != nil {
 			n.o.Log.Warn("watching the nodes again", zap.Error(err))
 			_ = backoff.Wait(ctx, retry.Next())
@@ -369,10 +370,18 @@ func (n *Nodes) follow(ctx context.Context, w jetstream.KeyWatcher) error {
 	}
 }
 
-// heard handles a beat or the end of a node. Its error ends this run.
+// heard handles a beat, the end of a node, or what the nodes agree on. Its error ends this run.
 func (n *Nodes) heard(e jetstream.KeyValueEntry) error {
-	id := strings.TrimPrefix(e.Key(), prefix)
-	if e.Operation() != jetstream.KeyValuePut {
+	id, isNode := strings.CutPrefix(e.Key(), prefix)
+	switch {
+	case e.Key() == agreedKey:
+		var a Agreed
+		_ = json.Unmarshal(e.Value(), &a) // a join reports what is no JSON
+		n.raised(a.Level)
+		return nil
+	case !isNode:
+		return nil
+	case e.Operation() != jetstream.KeyValuePut:
 		if id != n.o.ID {
 			n.left(id)
 		}

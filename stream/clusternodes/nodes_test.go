@@ -296,6 +296,9 @@ func testAgreed(t *testing.T, c *natscluster.Cluster) {
 	if a, known, err := all[1].Agreed(t.Context()); !known || err != nil || a.Level != 2 || a.Store != first.Store {
 		t.Errorf("agreed on %+v, %v, %v", a, known, err)
 	}
+	late := join(t, c, c.URLs(), "h")
+	all = append(all, late)
+	testkit.Until(t, within, "a node that did not ask hears the level", func() bool { return late.Level() == 2 })
 	for _, m := range all {
 		m.stop()
 		testkit.Must(t, m.Leave(t.Context()))
