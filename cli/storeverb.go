@@ -121,6 +121,9 @@ func (v *storeVerb) openHere(dir string, o store.Options, work bool) (*store.DB,
 	if readOnly && err == nil {
 		fmt.Fprintf(v.term.err, "edda: %s cannot be written: it is only read\n", dir)
 	}
+	if err == nil && db.CutCopy() != "" {
+		fmt.Fprintf(v.term.err, "edda: %s\n", db.CutCopy())
+	}
 	return db, err
 }
 

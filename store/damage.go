@@ -54,12 +54,21 @@ func (d *DB) CutWAL() string {
 	if cut == nil {
 		return ""
 	}
-	if d.options.standby {
-		return fmt.Sprintf("%s lacks transactions after number %d, which were applied and not synced: they are to be applied again", cut.Path, cut.After)
+	if d.options.standby || d.options.copied {
+		return fmt.Sprintf("%s lacks transactions after number %d, which were applied and not synced: its node reads them from the log of the cluster again", cut.Path, cut.After)
 	}
 	return fmt.Sprintf("%s ends in the middle of what was written: transactions after number %d of the log may be gone, which had been committed. "+
 		"The store goes on without them: events are read again, effects may be called again under the same idempotency keys, and at_most_once effects, too. "+
 		"If the power failed at the moment at which the log was growing, nothing is lost; else the disk or a copy lost its end: look after the disk, and restore a newer backup if there is one", cut.Path, cut.After)
+}
+
+// CutCopy is [DB.CutWAL] of a copy that [OpenToCheck] has opened, and empty for any other store. It is no finding of
+// [DB.Doctor], because the node of the copy mends it when it starts.
+func (d *DB) CutCopy() string {
+	if !d.options.copied {
+		return ""
+	}
+	return d.CutWAL()
 }
 
 // Doctor checks all that FORMAT.md promises, and finds idle instances. It calls tell now and then
@@ -70,7 +79,7 @@ func (d *DB) CutWAL() string {
 func (d *DB) Doctor(ctx context.Context, tell func(rows int)) (Health, error) {
 	if !d.running.Load() {
 		h := d.examine(ctx, tell, true)
-		if cut := d.CutWAL(); cut != "" {
+		if cut := d.CutWAL(); cut != "" && !d.options.copied {
 			h.Findings = append(h.Findings, errors.New(cut))
 		}
 		return h, context.Cause(ctx)

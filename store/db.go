@@ -55,6 +55,7 @@ type Options struct {
 
 	called   string    // the name of the file in errors; empty: its path
 	standby  bool      // opened by [OpenReplica]
+	copied   bool      // one of several copies, which [OpenToCheck] has opened and nobody writes
 	unlogged bool      // has no WAL: a copy that counts only once it is complete
 	from     wal.Point // of such a copy: the last transaction of its rows
 

@@ -54,8 +54,14 @@ func Open(dir string, o Options) (*DB, error) {
 }
 
 // OpenToCheck opens a store that is only to be read. It is opened read-only where the file system
-// is, or where this user may not write it.
+// is, or where this user may not write it. One of several copies is opened also where its WAL lacks what
+// its node reads from the log again; see [DB.CutCopy]. No transaction is written to it.
 func OpenToCheck(dir string, o Options) (d *DB, readOnly bool, err error) {
+	of, err := ReplicatedOf(dir)
+	if err != nil {
+		return nil, false, err
+	}
+	o.copied = of != nil
 	d, err = Open(dir, o)
 	if !errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission) {
 		return d, false, err
@@ -252,7 +258,7 @@ func (d *DB) remember() error {
 // walOptions are those of a file's WAL. Failed flushes are logged now and then, because they are tried again. Commits
 // fail once the WAL is full.
 func walOptions(file *os.File, o Options) wal.Options {
-	return wal.Options{File: file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, From: o.from, Ship: o.Ship, Standby: o.standby, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Flushes: logthrottle.New(o.Log, "flush the store's WAL").Note, Spaces: map[string]wal.Space{
+	return wal.Options{File: file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, From: o.from, Ship: o.Ship, Standby: o.standby, ReadStandby: o.copied, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Flushes: logthrottle.New(o.Log, "flush the store's WAL").Note, Spaces: map[string]wal.Space{
 		string(format.Outbox):  {Fill: appendFill},
 		string(format.Audit):   {Fill: appendFill},
 		string(format.History): {Fill: appendFill, Nested: true},
@@ -363,7 +369,7 @@ func (d *DB) unlock() error {
 	if err := d.seal.Unlock(locked, d.options.called); err != nil {
 		return err
 	}
-	if d.options.ReadOnly {
+	if d.options.ReadOnly || d.options.copied {
 		return nil
 	}
 	return d.lock(locked)

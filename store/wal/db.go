@@ -45,6 +45,8 @@ type Options struct {
 	// take any record after the last [DB.Sync]. Opening cuts the WAL off there, where it otherwise
 	// refuses to open the file; the missing transactions are to be applied again.
 	Standby bool
+	// ReadStandby is for such a file that is only read. It is opened as with Standby, and Close leaves its WAL as it is.
+	ReadStandby bool
 	// File is the open bbolt file for [DB.CheckPages]. Nil opens it by its path.
 	File *os.File
 	// OpenFile opens the files of the WAL; nil means os.OpenFile.

@@ -236,7 +236,7 @@ func (db *DB) eachInFiles(id walID, flushed uint64, fn replayed) (last uint64, e
 	}
 	for _, t := range []*walText{first, second} {
 		err := t.stopsAt(last + 1)
-		if err != nil && !db.options.Standby {
+		if err != nil && !db.options.Standby && !db.options.ReadStandby {
 			return last, err
 		}
 		if err != nil || t.cutOff(last) {
