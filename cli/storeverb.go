@@ -97,17 +97,20 @@ func (v *storeVerb) open(ctx context.Context, work bool) (*openedStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := v.openHere(dir, options, work)
-	if store.Held(err) {
-		return nil, v.holder(ctx, dir)
-	}
-	if err != nil {
-		return nil, err
-	}
+	var refused error
 	if work {
-		if err := store.Replicated(dir); err != nil {
-			return nil, errors.Join(err, db.Close()) // nothing was written
-		}
+		refused = store.Replicated(dir)
+	}
+	db, err := v.openHere(dir, options, work && refused == nil) // what is refused is opened to see whether a process holds it
+	switch {
+	case store.Held(err):
+		return nil, v.holder(ctx, dir)
+	case refused != nil && err == nil:
+		return nil, errors.Join(refused, db.Close())
+	case refused != nil:
+		return nil, refused
+	case err != nil:
+		return nil, err
 	}
 	return v.hold(db, c, work)
 }
