@@ -204,6 +204,10 @@ const (
 	ActReload = "reload"
 	ActDeploy = "deploy"
 	ActDrain  = "drain"
+	// The acts on a cluster.
+	ActMove     = "move"
+	ActFinalize = "finalize"
+	ActForget   = "forget"
 )
 
 // TimerKind is the kind of thing that comes due.

@@ -172,6 +172,7 @@ func (t *stay) Move(ctx context.Context, to string, who server.Operator) (server
 		return server.ClusterMove{}, edda.Classify(edda.Temporary, "node %s hands the store over to %s already", t.node, heir)
 	}
 	t.log.Info("the store moves", zap.String("to", to), zap.String("by", who.By), zap.String("why", who.Why))
+	t.audited(ctx, who, edda.ActMove, fmt.Sprintf("the store moves from %s to %s", t.node, to)) // before the stop, which ends commits
 	stop()
 	return server.ClusterMove{From: t.node, To: to, Epoch: s.Mark().Epoch}, nil
 }
@@ -219,6 +220,7 @@ func (t *stay) Finalize(ctx context.Context, who server.Operator) (int, error) {
 		return 0, edda.Classify(edda.Temporary, "%w", err)
 	}
 	t.log.Info("the level of the cluster is raised", zap.Int("level", level), zap.String("by", who.By), zap.String("why", who.Why))
+	t.audited(ctx, who, edda.ActFinalize, fmt.Sprintf("the level of the cluster is %d", level))
 	return level, nil
 }
 
@@ -240,7 +242,18 @@ func (t *stay) Forget(ctx context.Context, node string, who server.Operator) err
 		return edda.Classify(edda.Temporary, "%w", err)
 	}
 	t.log.Info("a node is forgotten", zap.String("forgotten", node), zap.String("by", who.By), zap.String("why", who.Why))
+	t.audited(ctx, who, edda.ActForget, fmt.Sprintf("node %s is forgotten", node))
 	return nil
+}
+
+// audited writes an act on the cluster into the audit of the store, which the process of this node owns.
+func (t *stay) audited(ctx context.Context, who server.Operator, verb, detail string) {
+	t.mu.Lock()
+	audit := t.audit
+	t.mu.Unlock()
+	if audit != nil {
+		audit(ctx, who, verb, detail)
+	}
 }
 
 // why says for the metrics why this node took the store over.

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -8,10 +10,18 @@ import (
 
 	"edda/cluster"
 	"edda/internal/testkit"
+	"edda/node/operator"
+	"edda/retention"
 	"edda/server"
+	"edda/standby"
+	"edda/store"
+	"edda/stream/clusterlog"
 	"edda/stream/clusternodes"
 	"edda/stream/kv"
 )
+
+// within bounds what a test waits for.
+const within = 20 * time.Second
 
 // joined is the stay of a node that beats until the end of the test.
 func joined(t *testing.T, nats *kv.Embedded, node string) *stay {
@@ -43,7 +53,6 @@ func TestARaisedLevelIsShownAtOnce(t *testing.T) {
 	if !shows(owner, 1)() {
 		t.Error("the founder does not show the first level")
 	}
-	const within = 20 * time.Second
 	testkit.Until(t, within, "the other node shows the first level", shows(other, 1))
 	testkit.Until(t, within, "the owner knows what level the other node knows", func() bool {
 		return len(owner.others()) == 1 && owner.others()[0].Beat.Level == cluster.Level
@@ -56,4 +65,50 @@ func TestARaisedLevelIsShownAtOnce(t *testing.T) {
 		t.Errorf("the node that has raised the level to %d shows another one", level)
 	}
 	testkit.Until(t, within, "the other node shows the raised level", shows(other, level))
+}
+
+// TestActsOnAClusterAreAudited: in the store of the owner, and a move before its process is asked to stop.
+func TestActsOnAClusterAreAudited(t *testing.T) {
+	nats := testkit.Value[*kv.Embedded](t)(kv.StartEmbedded(t.Context(), kv.EmbeddedOptions{Dir: t.TempDir()}))
+	t.Cleanup(nats.Close)
+	owner, heir, dead := joined(t, nats, "n1"), joined(t, nats, "n2"), joined(t, nats, "n3")
+	owner.agreed = testkit.Value[clusternodes.Agreed](t)(owner.nodes.Load().Found(t.Context(), clusternodes.Agreed{Store: "S", Founder: "n1", Level: 1}))
+	log := testkit.Value[*clusterlog.Log](t)(clusterlog.Open(t.Context(), owner.js, clusterlog.Options{Shard: "shop_0", Replicas: 1}))
+	owner.shipper.Store(standby.NewShipper(t.Context(), log, cluster.Mark{}, owner.run, 1))
+	heir.say(func(b *cluster.Beat) { b.Following = true })
+	testkit.Until(t, within, "the owner hears the others", func() bool {
+		return owner.bestCopy() == "n2" && len(owner.others()) == 2
+	})
+	db, _ := testkit.OpenStore(t, t.TempDir(), store.Options{})
+	p := &process{db: db, log: zap.NewNop()}
+	p.maintenance = testkit.Value[*operator.Maintenance](t)(operator.NewMaintenance(db, func() (retention.Settings, error) { return retention.Settings{}, nil }, p.log, nil))
+	var atStop []string
+	acts := func() (all []string) {
+		audits := testkit.Value[[]store.Audit](t)(db.Audits(10))
+		for _, a := range slices.Backward(audits) {
+			all = append(all, a.By+" "+a.Verb+": "+a.Detail+", because "+a.Reason)
+		}
+		return all
+	}
+	owner.setProcess(func() { atStop = acts() }, p.audited)
+	who := func(why string) server.Operator { return server.Operator{By: "ann", Why: why} }
+
+	testkit.Value[int](t)(owner.Finalize(t.Context(), who("all are new")))
+	dead.endBeats(false)
+	testkit.Until(t, within, "n3 is dead", func() bool {
+		return slices.ContainsFunc(owner.others(), func(m cluster.Member) bool { return m.ID == "n3" && m.Dead })
+	})
+	testkit.Must(t, owner.Forget(t.Context(), "n3", who("it was returned")))
+	if _, err := owner.Move(t.Context(), "n1", who("nowhere")); err == nil { // and there is nothing to audit
+		t.Error("the store moves to its owner")
+	}
+	testkit.Value[server.ClusterMove](t)(owner.Move(t.Context(), "n2", who("a new disk")))
+	want := []string{
+		fmt.Sprintf("ann finalize: the level of the cluster is %d, because all are new", cluster.Level),
+		"ann forget: node n3 is forgotten, because it was returned",
+		"ann move: the store moves from n1 to n2, because a new disk",
+	}
+	if !slices.Equal(atStop, want) {
+		t.Errorf("when the process stops the audit has %q, want %q", atStop, want)
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"edda"
 	"edda/cluster"
+	"edda/server"
 	"edda/store"
 	"edda/stream/kv"
 )
@@ -106,14 +107,14 @@ func (t *stay) shut() {
 // errSick ends a process whose store cannot be written, while another node has a copy that can.
 var errSick = edda.Classify(edda.Temporary, "this node hands over, because its store cannot be written")
 
-// stopsBy sets how the process is asked to stop.
-func (t *stay) stopsBy(stop func()) {
+// setProcess sets how the process is asked to stop, and how acts are audited in its store.
+func (t *stay) setProcess(stop func(), audit func(ctx context.Context, who server.Operator, verb, detail string)) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stopProcess = stop
+	t.stopProcess, t.audit = stop, audit
 }
 
 // bounded is the log of an owner. It must take each append within shipWithin once the stop of the process has begun.

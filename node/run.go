@@ -111,7 +111,7 @@ func runOnce(ctx context.Context, s Settings, h Hooks, sup *systemd, t *stay) er
 	if p.guide != nil && h.Hint != nil {
 		p.guide.show = func(hint Hint) { h.Hint(Running{p, l}, hint) }
 	}
-	t.stopsBy(p.group.Stop)
+	t.setProcess(p.group.Stop, p.audited)
 	p.stopping = func(cause error) {
 		p.handsOver = t != nil && !outlived(cause) && !startsAgain(ctx, cause, t)
 		if startsAnew(ctx, cause) {

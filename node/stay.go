@@ -16,6 +16,7 @@ import (
 	"edda"
 	"edda/cluster"
 	"edda/internal/backoff"
+	"edda/server"
 	"edda/standby"
 	"edda/store"
 	"edda/stream/clusterlog"
@@ -72,8 +73,9 @@ type stay struct {
 	met      map[string]time.Time // when each other node was last alive
 	heir     string               // the node that takes over when the process has stopped
 	moves    bool                 // the process stops because it hands over, and this node stays
-	// stopProcess asks the process to stop; nil while none runs.
+	// stopProcess asks the process to stop, and audit writes an act into its store; both are nil while none runs.
 	stopProcess func()
+	audit       func(ctx context.Context, who server.Operator, verb, detail string)
 }
 
 func newStay(s Settings, log *zap.Logger, m *clusterMetrics) (*stay, error) {

@@ -76,6 +76,9 @@ func TestDataOfDevGoIntoAClusterAndBack(t *testing.T) {
 		return code == 0
 	})
 	once(t, n2, many, orders+10)
+	if out, code := n2.cli("audit", "list", "--process"); code != 0 || !strings.Contains(out, "the store moves from n1 to n2") {
+		t.Errorf("the audit of the store that has moved: %d %s", code, out)
+	}
 	before := n2.instances("small")
 	if code := n1.terminate(); code != 0 {
 		t.Errorf("n1 ends with %d", code)
