@@ -68,26 +68,26 @@ func TestAStopWaitsForTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stops, hurry := context.WithCancel(t.Context())
 		st := &stay{hurry: hurry}
-		appended := func(answers time.Duration) (err error, took time.Duration) {
+		appended := func(answers time.Duration) (took time.Duration, err error) {
 			log := outage{back: make(chan struct{})}
 			time.AfterFunc(answers, func() { close(log.back) })
 			began := time.Now()
 			_, err = bounded{log, stops}.Append(t.Context(), cluster.Mark{}, cluster.Record{})
-			return err, time.Since(began)
+			return time.Since(began), err
 		}
-		if err, took := appended(10 * shipWithin); err != nil || took != 10*shipWithin {
+		if took, err := appended(10 * shipWithin); err != nil || took != 10*shipWithin {
 			t.Errorf("before the stop: %v after %s", err, took)
 		}
 		time.AfterFunc(time.Second, st.ends)
-		if err, took := appended(10 * shipWithin); !errors.Is(err, errShippingEnded) || took != time.Second+shipWithin {
+		if took, err := appended(10 * shipWithin); !errors.Is(err, errShippingEnded) || took != time.Second+shipWithin {
 			t.Errorf("in flight when the stop began: %v after %s", err, took)
 		}
 		for range 10 {
-			if err, took := appended(shipWithin - time.Second); err != nil {
+			if took, err := appended(shipWithin - time.Second); err != nil {
 				t.Errorf("in a slow stop: %v after %s", err, took)
 			}
 		}
-		if err, took := appended(shipWithin + time.Second); !errors.Is(err, errShippingEnded) || took != shipWithin {
+		if took, err := appended(shipWithin + time.Second); !errors.Is(err, errShippingEnded) || took != shipWithin {
 			t.Errorf("in the stop: %v after %s", err, took)
 		}
 		synctest.Wait()
