@@ -293,7 +293,7 @@ func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) (err error) {
 	stops, t.hurry = context.WithCancel(shipping)
 	defer t.hurry()
 	t.metrics.takeovers.WithLabelValues(t.why()).Inc()
-	t.shipper.Store(standby.NewShipper(shipping, bounded{t.shipped, stops}, t.owned, t.run, t.agreed.Level))
+	t.shipper.Store(standby.NewShipper(shipping, hurried{t.shipped, stops}, t.owned, t.run, t.agreed.Level))
 	t.log.Info("this node owns the store", zap.Uint64("epoch", t.owned.Epoch), zap.Uint64("record", t.owned.LSN))
 	h.Log = t.log
 	err = membership{t.settings.Cluster.Name, t.agreed.Created, true}.write(t.dir())

@@ -117,13 +117,13 @@ func (t *stay) setProcess(stop func(), audit func(ctx context.Context, who serve
 	t.stopProcess, t.audit = stop, audit
 }
 
-// bounded is the log of an owner. It must take each append within shipWithin once the stop of the process has begun.
-type bounded struct {
+// hurried is the log of an owner. It must take each append within shipWithin once the stop of the process has begun.
+type hurried struct {
 	cluster.Log
 	stops context.Context // done when the stop begins
 }
 
-func (l bounded) Append(ctx context.Context, after cluster.Mark, r cluster.Record) (cluster.Mark, error) {
+func (l hurried) Append(ctx context.Context, after cluster.Mark, r cluster.Record) (cluster.Mark, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	defer context.AfterFunc(l.stops, func() { time.AfterFunc(shipWithin, func() { end(errShippingEnded) }) })()

@@ -72,7 +72,7 @@ func TestAStopWaitsForTheLog(t *testing.T) {
 			log := outage{back: make(chan struct{})}
 			time.AfterFunc(answers, func() { close(log.back) })
 			began := time.Now()
-			_, err = bounded{log, stops}.Append(t.Context(), cluster.Mark{}, cluster.Record{})
+			_, err = hurried{log, stops}.Append(t.Context(), cluster.Mark{}, cluster.Record{})
 			return time.Since(began), err
 		}
 		if took, err := appended(10 * shipWithin); err != nil || took != 10*shipWithin {

@@ -72,7 +72,7 @@ type Nodes struct {
 	beating chan struct{} // capacity 1: one beat is in flight
 
 	mu       sync.Mutex // guards the fields below
-	attempt  *attempt   // to open the fence; nil while none is under way
+	opening  *opening   // nil while none is under way
 	detector *cluster.Detector
 	accepted time.Duration           // when the last accepted beat was sent; of the fence's clock
 	began    uint64                  // revision of the first accepted beat
@@ -252,8 +252,8 @@ func (n *Nodes) put(ctx context.Context) (sent kv.Instant, revision uint64, err 
 	return sent, revision, err
 }
 
-// attempt is one attempt to open the fence.
-type attempt struct {
+// opening is one attempt to open the fence.
+type opening struct {
 	done chan struct{}
 	err  error // read it after done is closed
 }
@@ -265,11 +265,11 @@ func (n *Nodes) confirm(ctx context.Context) error {
 		return ErrNotOwner
 	}
 	n.mu.Lock()
-	a := n.attempt
+	a := n.opening
 	if a == nil {
-		a = &attempt{done: make(chan struct{})}
-		n.attempt = a
-		go n.attemptTo(context.WithoutCancel(ctx), a) // it ends by itself within confirmWithin
+		a = &opening{done: make(chan struct{})}
+		n.opening = a
+		go n.open(context.WithoutCancel(ctx), a) // it ends by itself within confirmWithin
 	}
 	n.mu.Unlock()
 	select {
@@ -280,12 +280,12 @@ func (n *Nodes) confirm(ctx context.Context) error {
 	}
 }
 
-func (n *Nodes) attemptTo(ctx context.Context, a *attempt) {
+func (n *Nodes) open(ctx context.Context, a *opening) {
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
 	a.err = n.prove(ctx)
 	n.mu.Lock()
-	n.attempt = nil
+	n.opening = nil
 	n.mu.Unlock()
 	close(a.done)
 }
