@@ -20,6 +20,7 @@ type Beat struct {
 	Spare     bool      `json:"spare,omitempty"`     // other nodes have the copies, and this one needs none
 	Epoch     uint64    `json:"epoch,omitempty"`     // of the last record that it has
 	LSN       uint64    `json:"lsn,omitempty"`       // of the last record that it has
+	Needs     uint64    `json:"needs,omitempty"`     // it copies the store, and will read the log from this LSN on
 	Revision  uint64    `json:"revision,omitempty"`  // of the manifests that it runs, or would run
 	Since     time.Time `json:"since"`               // when this stay began
 	Problem   string    `json:"problem,omitempty"`   // why it does not follow or cannot own

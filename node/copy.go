@@ -44,17 +44,21 @@ func (t *stay) copyStore(ctx context.Context, why error) error {
 	return t.copyFrom(ctx, owner, at, why)
 }
 
-// copyFrom copies the store of an owner who has that record. This node beats the record meanwhile, so that the log keeps
-// what has come since. A store that was merely too old is removed.
+// copyFrom copies the store of an owner who has that record. Meanwhile this node beats that it needs what follows, so
+// that the log keeps it.
 func (t *stay) copyFrom(ctx context.Context, owner string, at uint64, why error) (err error) {
-	t.say(func(b *cluster.Beat) { b.LSN = at })
+	t.say(func(b *cluster.Beat) { b.Needs = at })
 	defer func() {
 		if err != nil {
-			t.say(func(b *cluster.Beat) { b.LSN = 0 })
+			t.say(func(b *cluster.Beat) { b.Needs = 0 })
 		}
 	}()
 	if err := os.MkdirAll(t.dir(), 0o700); err != nil {
 		return edda.Classify(edda.Permanent, "data folder: %w; choose another --data", err)
+	}
+	replaces, err := t.replaces(why)
+	if err != nil {
+		return err
 	}
 	backup := filepath.Join(t.dir(), copying)
 	defer func() { _ = os.Remove(backup) }()
@@ -64,15 +68,27 @@ func (t *stay) copyFrom(ctx context.Context, owner string, at uint64, why error)
 	if err != nil {
 		return fmt.Errorf("copy the store of %s: %w", owner, err)
 	}
-	r, err := store.RestoreReplica(ctx, backup, t.dir(), t.agreed.Store, true)
+	r, err := store.RestoreReplica(ctx, backup, t.dir(), t.agreed.Store, replaces)
 	if err != nil {
 		return fmt.Errorf("copy the store of %s: %w", owner, err)
 	}
-	if errors.Is(why, cluster.ErrTrimmed) {
-		err, r.Aside = store.RemoveCopied(t.dir()), ""
-	}
 	t.log.Info("the store is copied", zap.Int64("bytes", n), zap.Duration("took", time.Since(started)), zap.String("aside", r.Aside))
-	return err
+	return nil
+}
+
+// replaces says what becomes of the store that a copy replaces because of why. One of this log has nothing that was
+// acknowledged and that the cluster has not. One of the log before it may have that.
+func (t *stay) replaces(why error) (store.Replace, error) {
+	m, err := membershipOf(t.dir())
+	switch {
+	case err != nil:
+		return store.ReplaceNone, err
+	case m == nil || !m.Created.Equal(t.agreed.Created):
+		return store.ReplaceAside, nil
+	case errors.Is(why, cluster.ErrTrimmed): // it is merely too old
+		return store.ReplaceForGood, nil
+	}
+	return store.ReplaceLast, nil
 }
 
 // ownerURL is where the node answers that owns the store now, and the last record that it has said to have.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -19,9 +20,9 @@ import (
 	"edda/store"
 )
 
-// TestACopyHoldsTheLog: while a node copies the store it beats the record that the copy will have, so that the log is
-// not trimmed behind it. A store that was too old is removed, and one that was not of the log is kept, the last one
-// only.
+// TestACopyHoldsTheLog: while a node copies the store it beats that it needs the log from there on. A store of this log
+// is removed if it was merely too old; if it was not of the log, the last one is kept. One of an earlier log may have
+// what the cluster lost, so it is kept in any case.
 func TestACopyHoldsTheLog(t *testing.T) {
 	db, stop := testkit.OpenStore(t, t.TempDir(), store.Options{})
 	defer stop()
@@ -33,10 +34,10 @@ func TestACopyHoldsTheLog(t *testing.T) {
 	testkit.Must(t, s.WriteTo(t.Context(), &backup))
 
 	st := &stay{log: zap.NewNop(), node: "n2"}
-	st.settings.Data, st.agreed.Store = t.TempDir(), db.ID()
+	st.settings.Data, st.agreed.Store, st.agreed.Created = t.TempDir(), db.ID(), time.Unix(200, 0)
 	cut := 0
 	owner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if b := st.beat(); b.LSN != 7 || b.Following {
+		if b := st.beat(); b.Needs != 7 || b.LSN != 0 || b.Following {
 			t.Errorf("it beats %+v meanwhile", b)
 		}
 		w.Header().Set(server.BackupBytes, strconv.Itoa(backup.Len()))
@@ -45,16 +46,21 @@ func TestACopyHoldsTheLog(t *testing.T) {
 	defer owner.Close()
 	for _, test := range []struct {
 		name  string
+		began int64 // the log of the store that is there
 		why   error
-		aside int // stores that it has kept
+		aside int // stores that are kept then
 	}{
-		{"nothing there", errNoCopy, 0},
-		{"diverged", standby.ErrDiverged, 1},
-		{"diverged again", standby.ErrDiverged, 1},
-		{"too old", cluster.ErrTrimmed, 0},
+		{"nothing there", 0, errNoCopy, 0},
+		{"diverged", 200, standby.ErrDiverged, 1},
+		{"diverged again", 200, standby.ErrDiverged, 1},
+		{"too old", 200, cluster.ErrTrimmed, 1},
+		{"of an earlier log", 100, cluster.ErrTrimmed, 2},
 	} {
+		if test.began > 0 {
+			testkit.Must(t, membership{"shop", time.Unix(test.began, 0), true}.write(st.dir()))
+		}
 		testkit.Must(t, st.copyFrom(t.Context(), owner.URL, 7, test.why))
-		if b := st.beat(); b.LSN != 7 {
+		if b := st.beat(); b.Needs != 7 {
 			t.Errorf("%s: it beats %+v after the copy", test.name, b)
 		}
 		kept, err := filepath.Glob(filepath.Join(st.dir(), store.FileName+".before-*"))
@@ -63,10 +69,15 @@ func TestACopyHoldsTheLog(t *testing.T) {
 		}
 	}
 	cut = 1
-	if err := st.copyFrom(t.Context(), owner.URL, 7, errNoCopy); err == nil || st.beat().LSN != 0 {
+	if err := st.copyFrom(t.Context(), owner.URL, 7, errNoCopy); err == nil || st.beat().Needs != 0 {
 		t.Errorf("a copy that broke off: %v, and it beats %+v", err, st.beat())
 	}
 	if _, err := os.Stat(filepath.Join(st.dir(), copying)); !os.IsNotExist(err) {
 		t.Errorf("what has come of it stays: %v", err)
+	}
+	st.say(func(b *cluster.Beat) { b.Needs = 7 })
+	st.tell(cluster.Mark{LSN: 8}, cluster.Ownership{})
+	if b := st.beat(); b.Needs != 0 || b.LSN != 8 {
+		t.Errorf("when it follows it beats %+v", b)
 	}
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -68,7 +69,7 @@ func trimmable(marks []cluster.Mark, bytes, max int, nodes []cluster.Member) int
 // needed reports whether a node has less than what lies before a mark.
 func needed(at cluster.Mark, nodes []cluster.Member) bool {
 	for _, m := range nodes {
-		if m.Beat.LSN > 0 && m.Beat.LSN < at.LSN {
+		if from := cmp.Or(m.Beat.Needs, m.Beat.LSN); from > 0 && from < at.LSN {
 			return true
 		}
 	}

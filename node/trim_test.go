@@ -28,6 +28,7 @@ func TestTheLogIsTrimmedBehindTheSlowestCopy(t *testing.T) {
 		{"copies that have all", of(hour + 3), 10, []cluster.Member{has(99), has(3)}, 3},
 		{"a slow copy", of(hour + 3), 10, []cluster.Member{has(99), has(2)}, 2},
 		{"a copy that needs the beginning", of(hour + 3), 10, []cluster.Member{has(0), has(1)}, 1},
+		{"a node that copies the store", of(hour + 3), 10, []cluster.Member{has(99), {Beat: cluster.Beat{Needs: 2}}}, 2},
 		{"a node without a copy", of(hour + 1), 10, []cluster.Member{has(0)}, 1},
 		{"too large", of(9), 101, []cluster.Member{has(1)}, 5},
 		{"too large at once", of(1), 101, []cluster.Member{has(1)}, 1},

@@ -60,7 +60,7 @@ func (m *machine) copyOf(other *machine) {
 	f, err := os.Create(backup)
 	testkit.Must(m.t, err)
 	testkit.Must(m.t, errors.Join(s.WriteTo(m.t.Context(), f), f.Close()))
-	_, err = store.RestoreReplica(m.t.Context(), backup, m.dir, other.db.ID(), true)
+	_, err = store.RestoreReplica(m.t.Context(), backup, m.dir, other.db.ID(), store.ReplaceAside)
 	testkit.Must(m.t, err)
 	m.open()
 }

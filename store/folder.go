@@ -18,9 +18,6 @@ func Exists(dir string) bool {
 // Remove removes the store from a folder. No process may hold it.
 func Remove(dir string) error { return removeStore(filepath.Join(dir, FileName)) }
 
-// RemoveCopied removes the store that the last [RestoreReplica] of a folder has moved aside, if there is one.
-func RemoveCopied(dir string) error { return removeStore(filepath.Join(dir, copiedAside)) }
-
 func removeStore(path string) error {
 	err := os.Remove(path) // first: a WAL without its file is refused, and a file without its WAL would seem whole
 	if errors.Is(err, fs.ErrNotExist) {

@@ -222,7 +222,7 @@ func TestAKilledRestoreLeavesNoReplica(t *testing.T) {
 		part := strings.Split(of, "|")
 		for n := 0; ; n++ {
 			fmt.Println(n)
-			must(RestoreReplica(context.Background(), part[0], filepath.Join(part[1], fmt.Sprint(n)), part[2], false))
+			must(RestoreReplica(context.Background(), part[0], filepath.Join(part[1], fmt.Sprint(n)), part[2], ReplaceNone))
 		}
 	}
 	db := open(t, t.TempDir(), Options{noSync: true})
@@ -249,7 +249,7 @@ func TestAKilledRestoreLeavesNoReplica(t *testing.T) {
 			if !errors.Is(err, edda.Permanent) {
 				t.Error(err)
 			}
-			must(RestoreReplica(context.Background(), file, to, db.ID(), false)) // the files that the killed restore left do not hinder it
+			must(RestoreReplica(context.Background(), file, to, db.ID(), ReplaceNone)) // the files that the killed restore left do not hinder it
 			r = openReplica(t, to, Options{})
 			same(t, "point", r.Point(), at)
 			if err := r.Close(); err != nil {

@@ -80,7 +80,7 @@ func bootstrap(t testing.TB, s *Snapshot) (dir string) {
 		t.Fatal(err)
 	}
 	dir = t.TempDir()
-	must(RestoreReplica(context.Background(), save(t, out.Bytes()), dir, s.ID, false))
+	must(RestoreReplica(context.Background(), save(t, out.Bytes()), dir, s.ID, ReplaceNone))
 	return dir
 }
 
@@ -249,10 +249,10 @@ func TestAReplicaReplacesAStore(t *testing.T) {
 	db.commit(t, formatChanges()[0])
 	file, dir := save(t, backup(t, db)), t.TempDir()
 	must(Restore(context.Background(), file, dir, false, nil, nil))
-	if _, err := RestoreReplica(context.Background(), file, dir, db.ID(), false); !errors.Is(err, edda.Permanent) {
+	if _, err := RestoreReplica(context.Background(), file, dir, db.ID(), ReplaceNone); !errors.Is(err, edda.Permanent) {
 		t.Errorf("it is replaced unasked: %v", err)
 	}
-	r := must(RestoreReplica(context.Background(), file, dir, db.ID(), true))
+	r := must(RestoreReplica(context.Background(), file, dir, db.ID(), ReplaceAside))
 	if r.Aside == "" || r.ID != db.ID() || r.Commit != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -269,13 +269,22 @@ func TestAReplicaReplacesAStore(t *testing.T) {
 	if err := again.Close(); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "the name of the second store that was replaced", must(RestoreReplica(context.Background(), file, dir, db.ID(), true)).Aside, r.Aside)
-	if err := RemoveCopied(dir); err != nil {
-		t.Error(err)
+	for _, test := range []struct {
+		replace Replace
+		aside   string
+	}{{ReplaceLast, lastAside}, {ReplaceLast, lastAside}, {ReplaceForGood, ""}} {
+		got := must(RestoreReplica(context.Background(), file, dir, db.ID(), test.replace)).Aside
+		if got != "" {
+			got = filepath.Base(got)
+		}
+		same(t, "the name of a store that was replaced", got, test.aside)
 	}
-	if left := must(filepath.Glob(r.Aside + "*")); len(left) > 0 {
-		t.Errorf("after it was removed: %v", left)
+	var kept []string
+	for name := range filesOf(t, dir) {
+		kept = append(kept, name)
 	}
+	slices.Sort(kept)
+	same(t, "the files", kept, []string{FileName, filepath.Base(r.Aside), lastAside})
 }
 
 // TestAReplicaNeedsASoundBackup: it decodes no row, so the checksum must say that all are right.
@@ -295,7 +304,7 @@ func TestAReplicaNeedsASoundBackup(t *testing.T) {
 		"no store at all": {nil, "is not a store"},
 	} {
 		dir := filepath.Join(t.TempDir(), "replica")
-		if _, err := RestoreReplica(context.Background(), save(t, test.data), dir, db.ID(), false); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := RestoreReplica(context.Background(), save(t, test.data), dir, db.ID(), ReplaceNone); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", what, err, test.want)
 		}
 		if _, err := OpenReplica(dir, Options{}); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "restore a backup of the store there") {
@@ -337,15 +346,15 @@ func TestAReplicaOfAnotherStoreIsRefused(t *testing.T) {
 		"one tenant, its own": {tenant, s.ID, "tenant acme"},
 	} {
 		dir := filepath.Join(t.TempDir(), "replica")
-		if _, err := RestoreReplica(context.Background(), test.file, dir, test.id, false); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), test.want) {
+		if _, err := RestoreReplica(context.Background(), test.file, dir, test.id, ReplaceNone); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: something is left: %v", what, err)
 		}
-		must(RestoreReplica(context.Background(), whole, dir, db.ID(), false))
+		must(RestoreReplica(context.Background(), whole, dir, db.ID(), ReplaceNone))
 		before := listed(t, dir)
-		if _, err := RestoreReplica(context.Background(), test.file, dir, test.id, true); err == nil {
+		if _, err := RestoreReplica(context.Background(), test.file, dir, test.id, ReplaceAside); err == nil {
 			t.Errorf("%s: it replaces a store", what)
 		}
 		same(t, what, listed(t, dir), before)

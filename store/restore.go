@@ -34,8 +34,10 @@ type Restored struct {
 const (
 	// restoring is the name of the new file until it was checked.
 	restoring = FileName + ".restoring"
-	// copiedAside is the name of the last store that a replica has replaced.
-	copiedAside = FileName + ".before-copy"
+	// lastAside is the name of the last store that a replica has replaced, and that is kept.
+	lastAside = FileName + ".before-copy"
+	// removing is the name of a store that a replica has replaced, until it is removed.
+	removing = FileName + ".removing"
 )
 
 // Restore checks all of a backup and puts it into a folder, which it creates, and removes again if
@@ -57,8 +59,7 @@ func RestoreShard(ctx context.Context, backup, dir string, shard edda.Shard, rep
 
 // restoreStore is [Restore] of a backup whose share is accepted.
 func restoreStore(ctx context.Context, backup, dir string, replace bool, secret AEAD, tell func(rows int), accept func(edda.Share) error) (Restored, error) {
-	aside := FileName + ".before-" + time.Now().UTC().Format("20060102T150405Z")
-	r, err := restoreInto(ctx, backup, dir, aside, replace, func(r *Restored, path string) error {
+	r, err := restoreInto(ctx, backup, dir, asideNow(), replace, func(r *Restored, path string) error {
 		if err := r.examine(ctx, backup, path, secret, tell); err != nil {
 			return err
 		}
@@ -77,23 +78,53 @@ func restoreStore(ctx context.Context, backup, dir string, replace bool, secret 
 // RestoreReplica puts a backup into a folder for [OpenReplica]: the replica goes on with the
 // transaction after the last one in the backup. It is not [DB.Restored], because it gets what happened
 // since from the store. The backup needs its checksum, and its rows are not decoded. id is the id of the
-// store; a backup of another one is refused, and nothing is put in place. A folder keeps only the last store
-// that a replica has replaced.
-func RestoreReplica(ctx context.Context, backup, dir, id string, replace bool) (Restored, error) {
-	r, err := restoreInto(ctx, backup, dir, copiedAside, replace, func(r *Restored, path string) error {
+// store; a backup of another one is refused, and nothing is put in place.
+func RestoreReplica(ctx context.Context, backup, dir, id string, replace Replace) (Restored, error) {
+	aside := replace.aside()
+	r, err := restoreInto(ctx, backup, dir, aside, replace != ReplaceNone, func(r *Restored, path string) error {
 		if r.Sum == "" {
 			return fmt.Errorf("%s cannot become a replica: %w", backup, ErrNoChecksum)
 		}
 		if err := r.examineReplica(backup, path, id); err != nil {
 			return err
 		}
-		return RemoveCopied(dir)
+		if replace == ReplaceAside {
+			return nil
+		}
+		return removeStore(filepath.Join(dir, aside)) // of the time before
 	})
 	if err == nil {
 		err = unmarkRestored(dir) // of a store that was there
 	}
+	if err == nil && replace == ReplaceForGood && r.Aside != "" {
+		err, r.Aside = removeStore(r.Aside), ""
+	}
 	return r, err
 }
+
+// Replace says what becomes of the store that [RestoreReplica] finds in the folder.
+type Replace int
+
+const (
+	ReplaceNone    Replace = iota // it stays, and the replica is refused
+	ReplaceAside                  // it is moved aside, as [Restore] does
+	ReplaceLast                   // it is moved aside, and takes the place of the last such one
+	ReplaceForGood                // it is removed
+)
+
+// aside is the name of the store that is replaced.
+func (r Replace) aside() string {
+	switch r {
+	case ReplaceLast:
+		return lastAside
+	case ReplaceForGood:
+		return removing
+	}
+	return asideNow()
+}
+
+// asideNow names a store that is moved aside now.
+func asideNow() string { return FileName + ".before-" + time.Now().UTC().Format("20060102T150405Z") }
 
 func restoreInto(ctx context.Context, backup, dir, aside string, replace bool, examine func(r *Restored, path string) error) (r Restored, err error) {
 	missing := missingFolders(dir)
