@@ -28,8 +28,8 @@ const (
 	// retryFirst and retryMost bound the delay before the same message is sent again.
 	retryFirst = 5 * time.Millisecond
 	retryMost  = 250 * time.Millisecond
-	// lostWithin is how long the log must be said to end before an owner's own last message until the owner believes it.
-	// A server that was deposed, or has just started, may know less than the others for a while.
+	// lostWithin is how long the log must be said to end before a node's own last message until the node believes it. A
+	// server that was deposed, or has just started, may know less than the others for a while.
 	lostWithin = 15 * time.Second
 )
 
@@ -41,6 +41,9 @@ type Options struct {
 	Replicas int
 	// Unsure may be nil. It is called when it is in doubt whether a message is in the log.
 	Unsure func()
+	// Lost may be nil. It is called with the reason when the log has lost messages that it had acknowledged, and with
+	// nil when it has them again.
+	Lost func(why error)
 }
 
 // Log is the log of one shard in a stream.
@@ -50,6 +53,7 @@ type Log struct {
 	name    string
 	subject string
 	unsure  func()
+	lost    func(error)
 
 	lostWithin time.Duration
 }
@@ -65,7 +69,10 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Log, error) 
 	if o.Unsure == nil {
 		o.Unsure = func() {}
 	}
-	l := &Log{js: js, unsure: o.Unsure, lostWithin: lostWithin, name: streamOf + o.Shard, subject: "edda.log." + o.Shard}
+	if o.Lost == nil {
+		o.Lost = func(error) {}
+	}
+	l := &Log{js: js, unsure: o.Unsure, lost: o.Lost, lostWithin: lostWithin, name: streamOf + o.Shard, subject: "edda.log." + o.Shard}
 	want := jetstream.StreamConfig{
 		Name: l.name, Subjects: []string{l.subject},
 		Description: "edda: the replicated log of shard " + o.Shard,
@@ -117,8 +124,8 @@ func unfit(want, found jetstream.StreamConfig) error {
 }
 
 // Append implements cluster.Log. It sends, waits, looks and sends again as the protocol says, until
-// the record is known to be in the log or never to be, or until ctx ends. A log that was deleted, or put back
-// to an earlier state, is cluster.ErrMoved after lostWithin: the owner has to read what it is now.
+// the record is known to be in the log or never to be, or until ctx ends. It also waits for a log that has lost
+// messages, and says so after lostWithin: the node keeps what it owns, because another one may have less.
 func (l *Log) Append(ctx context.Context, after cluster.Mark, r cluster.Record) (cluster.Mark, error) {
 	if err := after.Follows(r); err != nil {
 		return cluster.Mark{}, edda.Classify(edda.Permanent, "append to %s: %w", l.name, err)
@@ -127,6 +134,12 @@ func (l *Log) Append(ctx context.Context, after cluster.Mark, r cluster.Record) 
 	a, next := cluster.Begin(after, r, l.partBytes())
 	doubt := errors.New("no answer")
 	var shorter time.Time // when the log was first said to end too early; zero while it is not
+	told := false
+	defer func() {
+		if told {
+			l.lost(nil)
+		}
+	}()
 	for {
 		looks := false
 		switch next.Do {
@@ -144,13 +157,13 @@ func (l *Log) Append(ctx context.Context, after cluster.Mark, r cluster.Record) 
 			continue
 		}
 		switch {
-		case err == nil:
-			shorter = time.Time{}
 		case !errors.Is(err, errShorter):
+			shorter = time.Time{}
 		case shorter.IsZero():
 			shorter = time.Now()
-		case time.Since(shorter) >= l.lostWithin:
-			return cluster.Mark{}, l.failed(r, fmt.Errorf("%w: %w", cluster.ErrMoved, err))
+		case !told && time.Since(shorter) >= l.lostWithin:
+			told = true
+			l.lost(fmt.Errorf("stream %s has lost messages: %w", l.name, err))
 		}
 		switch {
 		case errors.Is(err, edda.Permanent):
@@ -190,13 +203,13 @@ func (l *Log) do(ctx context.Context, a cluster.Append, i cluster.Instruction) (
 		return a, i, err
 	}
 	if a, i = a.Looked(last); i.Do == cluster.Look {
-		err = fmt.Errorf("%w, at message %d", errShorter, last.Seq)
+		err = fmt.Errorf("it is said to end at message %d, %w", last.Seq, errShorter)
 	}
 	return a, i, err
 }
 
 // errShorter says that the log has less than was acknowledged.
-var errShorter = errors.New("the log is said to end before this owner's own last message")
+var errShorter = errors.New("before this node's own last message")
 
 func (l *Log) failed(r cluster.Record, err error) error {
 	return fmt.Errorf("append record %d of epoch %d to %s: %w", r.LSN, r.Epoch, l.name, err)

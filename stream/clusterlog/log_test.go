@@ -226,28 +226,38 @@ func testZombie(t *testing.T, _ *natscluster.Cluster, js jetstream.JetStream) {
 	heir.wantLog(append([]string{"mine"}, heir.acked...))
 }
 
-// testLostAnswers cuts the answers to an owner: what it sends is stored, and it does not know.
-// testLost: an owner gives a log up that was deleted and made anew, and waits for one that only seems to be shorter.
+// testLost: a node says that a log was deleted and made anew, and keeps waiting for what it was.
 func testLost(t *testing.T, _ *natscluster.Cluster, js jetstream.JetStream) {
 	n := open(t, js, "a")
 	n.take()
 	testkit.Must(t, n.append(t.Context(), "one"))
+	said := make(chan error, 2)
+	n.log.lost = func(why error) { said <- why }
 	ahead := n.at
 	ahead.Seq++ // as if the leader did not know the last message yet
 	short, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := n.log.Append(short, ahead, ahead.Next(cluster.Entry, n.name, 1, []byte("two"))); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := n.log.Append(short, ahead, ahead.Next(cluster.Entry, n.name, 1, []byte("two"))); !errors.Is(err, context.DeadlineExceeded) || len(said) > 0 {
 		t.Errorf("a log that seems to be shorter: %v", err)
 	}
 	testkit.Must(t, Remove(t.Context(), js, strings.ReplaceAll(t.Name(), "/", "-")))
 	open(t, js, "b") // a node that starts makes it anew
 	n.log.lostWithin = time.Second
-	err := n.append(t.Context(), "three")
-	if !errors.Is(err, cluster.ErrMoved) || !strings.Contains(err.Error(), "at message 0") {
+	waiting, stop := context.WithCancelCause(t.Context())
+	go func() {
+		testkit.WantError(t, <-said, nil, "has lost messages", "at message 0")
+		stop(errors.New("the operator stops it"))
+	}()
+	err := n.append(waiting, "three")
+	if err == nil || errors.Is(err, cluster.ErrMoved) || !strings.Contains(err.Error(), "the operator stops it") {
 		t.Errorf("a log that was made anew: %v", err)
+	}
+	if why := <-said; why != nil {
+		t.Errorf("at the end: %v", why)
 	}
 }
 
+// testLostAnswers cuts the answers to an owner: what it sends is stored, and it does not know.
 func testLostAnswers(t *testing.T, c *natscluster.Cluster, js jetstream.JetStream) {
 	heir := open(t, js, "heir")
 	link := effecttest.NewFaults(t, c.Addr("n2"))
