@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -68,12 +69,12 @@ func carry(ctx context.Context, from, to jetstream.JetStream, o Options) (*jetst
 	if err != nil {
 		return nil, err
 	}
-	want := source.CachedInfo().State
+	want, config := source.CachedInfo().State, source.CachedInfo().Config
 	there, err := to.Stream(ctx, o.Stream)
 	switch {
 	case err == nil && same(there.CachedInfo().State, want):
 		return there.CachedInfo(), nil
-	case err == nil && unused(there.CachedInfo().State): // a copy that was cut off leaves such a one
+	case err == nil && cutOff(there.CachedInfo(), config):
 		if err := to.DeleteStream(ctx, o.Stream); err != nil {
 			return nil, err
 		}
@@ -103,8 +104,13 @@ func same(a, b jetstream.StreamState) bool {
 	return a.Msgs == 0 || a.FirstSeq == b.FirstSeq && a.LastTime.Equal(b.LastTime) // of an empty stream servers say one or the other
 }
 
-// unused reports whether a stream never had a message, and nobody reads it.
-func unused(s jetstream.StreamState) bool { return s.LastSeq == 0 && s.Consumers == 0 }
+// cutOff reports whether a stream is what a copy has left that was cut off: with the configuration of its source, no
+// message ever, and nobody who reads it.
+func cutOff(is *jetstream.StreamInfo, source jetstream.StreamConfig) bool {
+	config := is.Config
+	config.Replicas, config.Metadata = source.Replicas, source.Metadata // a copy has its own number, and servers add theirs
+	return is.State.LastSeq == 0 && is.State.Consumers == 0 && reflect.DeepEqual(config, source)
+}
 
 // restore has one server send a snapshot, and gives it to the other one.
 func restore(ctx context.Context, from, to jetstream.JetStream, o Options) (err error) {
@@ -186,7 +192,8 @@ func call(ctx context.Context, js jetstream.JetStream, name string, question, an
 }
 
 // ask makes a request, and repeats it while nobody takes it: there is no leader, or the server that was asked has not
-// heard yet where another one listens. A restore cannot begin anew where a chunk found nobody, because its stream exists.
+// heard yet where another one listens. A restore that begins anew where a chunk found nobody waits until the server has
+// given the former one up.
 func ask(ctx context.Context, nc *nats.Conn, subject string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()

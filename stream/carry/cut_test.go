@@ -14,7 +14,7 @@ import (
 )
 
 // TestACopyThatWasCutOffBeginsAnew: the server that it was copied to gives it up after some ten seconds, and keeps an
-// empty stream. A stream that somebody reads is not taken for such a one.
+// empty stream. Another empty stream is not taken for that: one with a reader, or that was made in another way.
 func TestACopyThatWasCutOffBeginsAnew(t *testing.T) {
 	one, alone := embedded(t), embedded(t)
 	was := fill(t, one, 300)
@@ -39,15 +39,21 @@ func TestACopyThatWasCutOffBeginsAnew(t *testing.T) {
 			equal(t, one, to.js, was.State)
 		})
 	}
-	read, err := alone.CreateStream(t.Context(), jetstream.StreamConfig{Name: "READ", Subjects: []string{"read"}})
-	testkit.Must(t, err)
-	_, err = read.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "somebody"})
-	testkit.Must(t, err)
-	_, err = one.CreateStream(t.Context(), jetstream.StreamConfig{Name: "READ", Subjects: []string{"read"}})
-	testkit.Must(t, err)
-	_, err = one.Publish(t.Context(), "read", nil)
-	testkit.Must(t, err)
-	if _, err := Stream(t.Context(), one, alone, Options{Stream: "READ", Replicas: 1}); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "another stream of this name") {
-		t.Errorf("over a stream that somebody reads: %v", err)
+	for name, own := range map[string]jetstream.StreamConfig{"READ": {}, "MADE": {MaxMsgs: 7}} {
+		subjects := []string{strings.ToLower(name)}
+		own.Name, own.Subjects = name, subjects
+		there, err := alone.CreateStream(t.Context(), own)
+		testkit.Must(t, err)
+		if name == "READ" {
+			_, err = there.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "somebody"})
+			testkit.Must(t, err)
+		}
+		_, err = one.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: subjects})
+		testkit.Must(t, err)
+		_, err = one.Publish(t.Context(), subjects[0], nil)
+		testkit.Must(t, err)
+		if _, err := Stream(t.Context(), one, alone, Options{Stream: name, Replicas: 1}); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "another stream of this name") {
+			t.Errorf("over the stream %s: %v", name, err)
+		}
 	}
 }
