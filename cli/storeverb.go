@@ -111,6 +111,10 @@ func (v *storeVerb) open(ctx context.Context, work bool) (*openedStore, error) {
 		return nil, refused
 	case err != nil:
 		return nil, err
+	case work: // another process may have made it a copy while this one waited for it
+		if err := store.Replicated(dir); err != nil {
+			return nil, errors.Join(err, db.Close())
+		}
 	}
 	return v.hold(db, c, work)
 }
