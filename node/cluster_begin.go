@@ -357,7 +357,7 @@ func withStay(ctx context.Context, s Settings, log *zap.Logger, do func(*stay) e
 		return err
 	}
 	defer t.close()
-	t.first = true
+	t.doubtful = true
 	ctx, cancel := context.WithTimeout(ctx, commandWithin)
 	defer cancel()
 	if err := t.join(ctx); err != nil {

@@ -32,7 +32,7 @@ type clusterNode struct {
 	hooks    Hooks
 	sup      *systemd
 	metrics  *clusterMetrics
-	first    bool // the stay to come is the first one
+	doubtful bool // another process may have the name of this node when the next stay begins
 	gaveUp   bool // the last stay has given its copy up
 }
 
@@ -42,7 +42,7 @@ func runNode(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
 }
 
 func newClusterNode(s Settings, h Hooks, sup *systemd) *clusterNode {
-	return &clusterNode{first: true, settings: s, hooks: h, sup: sup, metrics: newClusterMetrics(s.share.Index)}
+	return &clusterNode{doubtful: true, settings: s, hooks: h, sup: sup, metrics: newClusterMetrics(s.share.Index)}
 }
 
 func (n *clusterNode) run(ctx context.Context) error {
@@ -58,6 +58,8 @@ func (n *clusterNode) run(ctx context.Context) error {
 		if ctx.Err() != nil || !errors.Is(err, errStays) {
 			return clear(err)
 		}
+		// This process may have been frozen while a successor of its name has started, and taken over.
+		n.doubtful = outlived(err)
 		if n.gaveUp = errors.Is(err, errSpare); !n.gaveUp {
 			n.hooks.Log.Warn("this node goes on as a standby", zap.Error(err))
 		}
@@ -89,7 +91,7 @@ func (n *clusterNode) runStay(ctx context.Context, hungUp <-chan os.Signal, stop
 		return err
 	}
 	defer t.close()
-	t.first, n.first, t.gaveUp = n.first, false, n.gaveUp
+	t.doubtful, t.gaveUp = n.doubtful, n.gaveUp
 	ctx, t.end = context.WithCancelCause(ctx)
 	defer t.end(nil)
 	n.metrics.stay.Store(t)

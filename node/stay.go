@@ -45,7 +45,7 @@ type stay struct {
 	metrics  *clusterMetrics
 	// lostSince is when something of the cluster began to look lost; zero while nothing does.
 	lostSince time.Time
-	first     bool // of this process: another process may have the name of this node
+	doubtful  bool // another process may have the name of this node
 	gaveUp    bool // the stay before has ended because other nodes have the copies
 	node      string
 	run       string
@@ -73,7 +73,7 @@ type stay struct {
 	met      map[string]time.Time // when each other node was last alive
 	heir     string               // the node that takes over when the process has stopped
 	moves    bool                 // the process stops because it hands over, and this node stays
-	// stopProcess asks the process to stop, and audit writes an act into its store; both are nil while none runs.
+	// stopProcess asks the process to stop, and audit writes an act into its store; both are nil before one has started.
 	stopProcess func()
 	audit       func(ctx context.Context, who server.Operator, verb, detail string)
 }
@@ -84,7 +84,7 @@ func newStay(s Settings, log *zap.Logger, m *clusterMetrics) (*stay, error) {
 		return nil, err
 	}
 	now := time.Now().UTC()
-	t := &stay{settings: s, metrics: m, endShipping: func() {}, endBeats: func(bool) {}, met: map[string]time.Time{}, node: node, run: cluster.Run(node, ulid.Make().String()), since: now}
+	t := &stay{settings: s, metrics: m, endShipping: func() {}, endBeats: func(bool) {}, end: func(error) {}, met: map[string]time.Time{}, node: node, run: cluster.Run(node, ulid.Make().String()), since: now}
 	t.log = log.With(zap.String("node", node))
 	t.said = cluster.Beat{Run: t.run, Version: s.Build.Version, Level: cluster.Level, Since: now}
 	return t, nil
@@ -129,8 +129,20 @@ func (t *stay) say(change func(b *cluster.Beat)) {
 func (t *stay) tell(at cluster.Mark, owner cluster.Ownership) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.said.Needs = 0
 	t.said.Epoch, t.said.LSN, t.said.Following, t.said.Problem = at.Epoch, at.LSN, t.revision.unfit == "", t.revision.unfit
 	t.owner = owner
+}
+
+// lostRecords says that the log has lost what it had acknowledged; nil says that it has it again. No node may go on by
+// itself then, because another one may have less.
+func (t *stay) lostRecords(why error) {
+	problem := ""
+	if why != nil {
+		problem = why.Error() + ": stop all nodes, and begin the log again with edda cluster relog"
+		t.log.Error("nothing can be committed", zap.String("problem", problem))
+	}
+	t.say(func(b *cluster.Beat) { b.Problem = problem })
 }
 
 // join reaches the cluster. It returns an error that no retry can mend, and else goes on until ctx ends.
@@ -145,7 +157,7 @@ func (t *stay) join(ctx context.Context) error {
 		if err := t.checkClock(ctx); err != nil {
 			return err
 		}
-		stored, err := clusterlog.Open(ctx, t.js, clusterlog.Options{Shard: t.settings.logName(), Unsure: t.metrics.unsure.Inc})
+		stored, err := clusterlog.Open(ctx, t.js, clusterlog.Options{Shard: t.settings.logName(), Unsure: t.metrics.unsure.Inc, Lost: t.lostRecords})
 		if err != nil {
 			return err
 		}
@@ -157,7 +169,7 @@ func (t *stay) join(ctx context.Context) error {
 			return err
 		}
 		t.nodes.Store(nodes)
-		if !t.first {
+		if !t.doubtful {
 			return nil
 		}
 		return nodes.Unique(ctx)
@@ -472,7 +484,7 @@ func (t *stay) place(ctx context.Context, r *store.Replica) (at cluster.Mark, er
 	case errors.Is(err, cluster.ErrAbsent) && r.LSN() > last.Message.LSN+1:
 		// An owner is one transaction ahead of the log at most, so the log is not what it was.
 		return at, t.lost("records", r.LSN())
-	case errors.Is(err, standby.ErrDiverged):
+	case errors.Is(err, standby.ErrDiverged), errors.Is(err, cluster.ErrTrimmed) && m == nil:
 		if refused := t.replaceable(m, r.LSN(), err); refused != nil {
 			return at, refused
 		}

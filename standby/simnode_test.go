@@ -199,7 +199,7 @@ func (l *life) stay() error {
 	if err := t.retried(func() (err error) {
 		js := simJS{b: &simBucket{l: l, d: l.w.dice(t.run + " table")}}
 		nodes, err = clusternodes.Open(l.ctx, js, clusternodes.Options{
-			Cluster: "sim", ID: l.node, Beat: l.beat, Confirm: l.confirm, Clock: l.w.since, Log: l.log,
+			Cluster: "sim", ID: l.node, Run: t.run, Beat: l.beat, Confirm: l.confirm, Clock: l.w.since, Log: l.log,
 		})
 		if err != nil {
 			return err
@@ -385,7 +385,7 @@ func (t *stay) fetch() error {
 	if err := t.sleep(t.ctx, t.w.plan.latency); err != nil {
 		return err
 	}
-	_, err := store.RestoreReplica(t.ctx, backup, t.dir, t.agreed.Store, true)
+	_, err := store.RestoreReplica(t.ctx, backup, t.dir, t.agreed.Store, store.ReplaceAside)
 	return errors.Join(err, os.Remove(backup))
 }
 

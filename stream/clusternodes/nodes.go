@@ -70,13 +70,13 @@ type Nodes struct {
 	// beating is a mutex for goroutines that wait for the server meanwhile. A channel takes the place of sync.Mutex,
 	// because testing/synctest stops its clock while a goroutine waits for a mutex.
 	beating chan struct{} // capacity 1: one beat is in flight
+	gone    bool          // this node has left, and no beat may follow; the holder of beating has it
 
 	mu       sync.Mutex // guards the fields below
 	opening  *opening   // nil while none is under way
 	detector *cluster.Detector
 	accepted time.Duration           // when the last accepted beat was sent; of the fence's clock
-	began    uint64                  // revision of the first accepted beat
-	newer    int                     // beats of a newer run of this node since then
+	newer    int                     // beats of a newer run of this node
 	last     map[string]cluster.Beat // the last one of each other node
 	level    int                     // of what owners may write
 }
@@ -228,9 +228,6 @@ func (n *Nodes) beat(ctx context.Context) []string {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.began == 0 {
-		n.began = revision
-	}
 	n.accepted = sent.Boot
 	return n.detector.Accepted(sent.Boot, revision)
 }
@@ -239,6 +236,9 @@ func (n *Nodes) beat(ctx context.Context) []string {
 func (n *Nodes) put(ctx context.Context) (sent kv.Instant, revision uint64, err error) {
 	n.beating <- struct{}{}
 	defer func() { <-n.beating }()
+	if n.gone {
+		return sent, 0, errLeft
+	}
 	ctx, cancel := context.WithTimeout(ctx, beatWithin)
 	defer cancel()
 	var value []byte
@@ -258,6 +258,9 @@ type opening struct {
 	err  error // read it after done is closed
 }
 
+// errLeft refuses a beat after [Nodes.Leave].
+var errLeft = errors.New("this node has left the cluster")
+
 // confirm opens the fence after a lapse. Concurrent callers share one attempt and its error, so that none of them
 // waits longer than confirmWithin.
 func (n *Nodes) confirm(ctx context.Context) error {
@@ -266,6 +269,10 @@ func (n *Nodes) confirm(ctx context.Context) error {
 	}
 	n.mu.Lock()
 	a := n.opening
+	if a == nil && n.fence.Open() { // an attempt has just ended
+		n.mu.Unlock()
+		return nil
+	}
 	if a == nil {
 		a = &opening{done: make(chan struct{})}
 		n.opening = a
@@ -390,7 +397,7 @@ func (n *Nodes) heard(e jetstream.KeyValueEntry) error {
 	var beat cluster.Beat
 	_ = json.Unmarshal(e.Value(), &beat) // that the node lives does not depend on what it says
 	if id == n.o.ID {
-		return n.replaced(beat.Run, e.Revision())
+		return n.replaced(beat.Run)
 	}
 	n.mu.Lock()
 	before, known := n.last[id]
@@ -408,12 +415,12 @@ func (n *Nodes) heard(e jetstream.KeyValueEntry) error {
 var ErrReplaced = errors.New("a newer process")
 
 // replaced handles a beat under this node's own name. Of two processes that have started at the same time both pass
-// Unique, and a process that was frozen may go on beside its successor. The older one ends, once it has heard as many
+// Unique, and a standby that was frozen may go on beside its successor. The older one ends, once it has heard as many
 // beats of the newer one as Unique asks for.
-func (n *Nodes) replaced(run string, revision uint64) error {
+func (n *Nodes) replaced(run string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.o.Run == "" || run <= n.o.Run || n.began == 0 || revision < n.began {
+	if n.o.Run == "" || run <= n.o.Run {
 		return nil
 	}
 	if n.newer++; n.newer < nameLooks {
@@ -449,6 +456,7 @@ func (n *Nodes) Forget(ctx context.Context, id string) error {
 func (n *Nodes) Leave(ctx context.Context) error {
 	n.beating <- struct{}{}
 	defer func() { <-n.beating }()
+	n.gone = true
 	n.fence.Shut()
 	if err := n.kv.Delete(ctx, prefix+n.o.ID); err != nil {
 		return fmt.Errorf("leave the cluster: %w", err)

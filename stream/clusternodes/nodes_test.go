@@ -335,7 +335,7 @@ func testUnique(t *testing.T, c *natscluster.Cluster) {
 	testkit.Must(t, again.Unique(t.Context()))
 }
 
-// testReplaced: the older one ends. What it knows of its own former beats does not end it.
+// testReplaced: the older one ends. A beat that the newer one has sent before does not end it.
 func testReplaced(t *testing.T, c *natscluster.Cluster) {
 	open := func(run string) *member {
 		m := &member{t: t, id: "r"}
