@@ -383,10 +383,10 @@ func MaxStop() (sum time.Duration) {
 // Kubernetes grants a pod from the start of its preStop hook.
 func (s Stage) limit() time.Duration {
 	return [...]time.Duration{
-		Intake:      8 * time.Second, // a batch in flight commits much faster
+		Intake:      7 * time.Second, // a batch in flight commits much faster
 		InFlight:    6 * time.Second, // effect calls in flight; the next start settles those that were cut
 		Flush:       6 * time.Second, // undelivered work stays in the outbox
-		Connections: 4 * time.Second, // a lease is released within 1 s, then an attempt to connect may hold the client for 2 s
+		Connections: 5 * time.Second, // an attempt to connect may hold the client for 2 s when a lease is released, and again when it is closed
 		Store:       3 * time.Second, // one transaction
 		HTTP:        2 * time.Second,
 	}[s]
