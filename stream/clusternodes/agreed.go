@@ -177,6 +177,8 @@ func (n *Nodes) taken(by error) error {
 
 // own is the revision of this node's key; 0 without one.
 func (n *Nodes) own(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
 	e, err := n.kv.Get(ctx, prefix+n.o.ID)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return 0, nil
