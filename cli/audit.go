@@ -59,7 +59,7 @@ func (c *client) auditList() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&since, "since", "", "only entries of the last 24h or 7d, or since a time (RFC 3339)")
-	cmd.Flags().BoolVar(&process, "process", false, "commands on the whole process, without a tenant: gc, backup, doctor, compact, an accepted loss of a stream")
+	cmd.Flags().BoolVar(&process, "process", false, "commands that concern all tenants, such as reload, drain, gc, backup, compact, an accepted loss of a stream, and those of a cluster")
 	p.register(cmd, "next page")
 	c.output.register(cmd)
 	return cmd
