@@ -79,12 +79,12 @@ func TestAnOwnerOutlivesAnOutageOfNATS(t *testing.T) {
 			t.Errorf("NATS does not answer: %s", s)
 		}
 		close(log.back)
-		time.Sleep(stuckAfter - time.Second)
+		time.Sleep(stuckAfter - time.Second) // virtual
 		synctest.Wait()
 		if s := p.stuck(); s != "" {
 			t.Errorf("too soon after NATS has answered: %s", s)
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * time.Second) // virtual
 		synctest.Wait()
 		if s := p.stuck(); !strings.Contains(s, "the committer has not answered for 1m1s") {
 			t.Errorf("the disk does not answer: %q", s)

@@ -90,8 +90,6 @@ func TestAStopWaitsForTheLog(t *testing.T) {
 		if took, err := appended(shipWithin + time.Second); !errors.Is(err, errShippingEnded) || took != shipWithin {
 			t.Errorf("in the stop: %v after %s", err, took)
 		}
-		synctest.Wait()
-		time.Sleep(10 * shipWithin) // virtual: all answers come
 	})
 }
 

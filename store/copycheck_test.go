@@ -12,7 +12,7 @@ import (
 	"edda/keyset"
 )
 
-// cutCopy is a copy that has four transactions of a store, of which a power cut has taken the third.
+// cutCopy returns a store and a copy of it with four transactions. A power cut has erased the third from the copy.
 func cutCopy(t *testing.T) (db *opened, log *shipped, dir string) {
 	t.Helper()
 	log = &shipped{}
