@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
 
 	"edda"
 	"edda/cluster"
@@ -69,11 +70,11 @@ type Nodes struct {
 
 	// beating is a mutex for goroutines that wait for the server meanwhile. A channel takes the place of sync.Mutex,
 	// because testing/synctest stops its clock while a goroutine waits for a mutex.
-	beating chan struct{} // capacity 1: one beat is in flight
-	gone    bool          // this node has left, and no beat may follow; the holder of beating has it
+	beating chan struct{}      // capacity 1: one beat is in flight
+	opening singleflight.Group // shares an attempt to open the fence
+	gone    bool               // this node has left, and no beat may follow; the holder of beating has it
 
 	mu       sync.Mutex // guards the fields below
-	opening  *opening   // nil while none is under way
 	detector *cluster.Detector
 	accepted time.Duration           // when the last accepted beat was sent; of the fence's clock
 	newer    int                     // beats of a newer run of this node
@@ -252,12 +253,6 @@ func (n *Nodes) put(ctx context.Context) (sent kv.Instant, revision uint64, err 
 	return sent, revision, err
 }
 
-// opening is one attempt to open the fence.
-type opening struct {
-	done chan struct{}
-	err  error // read it after done is closed
-}
-
 // errLeft refuses a beat after [Nodes.Leave].
 var errLeft = errors.New("this node has left the cluster")
 
@@ -267,34 +262,20 @@ func (n *Nodes) confirm(ctx context.Context) error {
 	if n.o.Confirm == nil {
 		return ErrNotOwner
 	}
-	n.mu.Lock()
-	a := n.opening
-	if a == nil && n.fence.Open() { // an attempt has just ended
-		n.mu.Unlock()
-		return nil
-	}
-	if a == nil {
-		a = &opening{done: make(chan struct{})}
-		n.opening = a
-		go n.open(context.WithoutCancel(ctx), a) // it ends by itself within confirmWithin
-	}
-	n.mu.Unlock()
+	attempt := n.opening.DoChan("", func() (any, error) {
+		if n.fence.Open() { // an attempt has just ended
+			return nil, nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmWithin)
+		defer cancel()
+		return nil, n.prove(ctx)
+	})
 	select {
-	case <-a.done:
-		return a.err
+	case r := <-attempt:
+		return r.Err
 	case <-ctx.Done():
 		return edda.Classify(edda.Temporary, "confirm what this node owns: %w", context.Cause(ctx))
 	}
-}
-
-func (n *Nodes) open(ctx context.Context, a *opening) {
-	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
-	defer cancel()
-	a.err = n.prove(ctx)
-	n.mu.Lock()
-	n.opening = nil
-	n.mu.Unlock()
-	close(a.done)
 }
 
 // prove opens the fence with a beat, so that nobody convicts this node from now on, and then with the proof that
