@@ -85,7 +85,7 @@ func (j *job) malformed() disposition {
 		ID: "effect." + c.Tenant + "." + c.ID, Reason: edda.DeadMalformed, Key: edda.Key{Tenant: c.Tenant}, Subject: c.Subject, Error: c.Malformed,
 		Event: edda.Event{Tenant: c.Tenant, Type: c.Effect, CommandID: c.ID}, Time: time.Now().UTC(), Raw: c.Raw[:min(len(c.Raw), maxRaw)],
 	}}}
-	if !w.insist(j.calls, c, func() error { return w.db.Commit(j.calls, dead) }) {
+	if !j.insist(func() error { return w.db.Commit(j.calls, dead) }) {
 		return nakAfter(againAfter)
 	}
 	if j.entry.Found {
@@ -120,7 +120,7 @@ func (j *job) conclude(o outcome) disposition {
 	}
 	entry := j.entry
 	entry.Claim = claim
-	stored := j.w.insist(j.calls, j.c, func() error {
+	stored := j.insist(func() error {
 		if j.lease != nil {
 			err = j.lease.finish(j.calls, entry)
 		} else {
@@ -209,21 +209,23 @@ func (o outcome) shallow() outcome {
 	return out
 }
 
-// insist writes until it succeeds, the worker is cut off, or another worker has the claim.
-// A lost result would cost another call.
-func (w *Worker) insist(ctx context.Context, c *Command, write func() error) bool {
+// insist writes until it succeeds, the worker is cut off, or another worker has the claim. A lost result would cost
+// another call. A store that must be opened again takes nothing more, so a stop does not wait for it.
+func (j *job) insist(write func() error) bool {
 	for first := true; ; first = false {
-		err := write()
-		if err == nil {
+		err, until := write(), j.calls
+		switch {
+		case err == nil:
 			return true
-		}
-		if errors.Is(err, ErrTaken) {
+		case errors.Is(err, ErrTaken):
 			return false
+		case errors.Is(err, store.ErrBroken):
+			until = j.working
 		}
 		if first {
-			w.o.Log.Error("a result cannot be written, trying again", fields(c, err)...)
+			j.w.o.Log.Error("a result cannot be written, trying again", fields(j.c, err)...)
 		}
-		if backoff.Wait(ctx, ledgerAgain) != nil {
+		if backoff.Wait(until, ledgerAgain) != nil {
 			return false
 		}
 	}
