@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,10 +61,15 @@ func (r *run) clustered() error {
 }
 
 func (r *run) clusterOf(nodes int) (err error) {
-	c := &clusterRun{orderRun: orderRun{run: r, name: "W7"}}
+	c := &clusterRun{orderRun: orderRun{run: r, name: "W7"}, cores: r.Cores}
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	if err := c.openCluster(nodes); err != nil {
 		return err
+	}
+	if c.cores > 0 {
+		if limited, err := c.limit(); err != nil || !limited {
+			return cmp.Or(err, errors.New("this user may make no cgroup of CPU: run W7 without --cores"))
+		}
 	}
 	what := "one process"
 	if nodes > 1 {

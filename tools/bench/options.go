@@ -19,6 +19,9 @@ type Options struct {
 	Dir  string    // holds the data; a folder for temporary files when empty
 	Keep bool      // leaves the data behind
 	Log  io.Writer // takes the progress
+	// Cores limits each process of W7 to so many cores, by a cgroup, so that nothing waits for a processor of the machine;
+	// 0 does not.
+	Cores float64
 	// Lose makes the effect server forget every how many-th call: such a run fails.
 	Lose int
 }
@@ -91,6 +94,9 @@ func (o Options) Check() error {
 		if n < 0 {
 			return fmt.Errorf("a size of %d: want one above 0", n)
 		}
+	}
+	if o.Cores < 0 || o.Cores > 1 {
+		return fmt.Errorf("%g cores: want one at most, or 0 for all", o.Cores)
 	}
 	for _, n := range o.Concurrency {
 		if n <= 0 {
