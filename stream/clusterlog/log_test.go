@@ -243,10 +243,17 @@ func testLost(t *testing.T, _ *natscluster.Cluster, js jetstream.JetStream) {
 	testkit.Must(t, Remove(t.Context(), js, strings.ReplaceAll(t.Name(), "/", "-")))
 	open(t, js, "b") // a node that starts makes it anew
 	n.log.lostWithin = time.Second
-	waiting, stop := context.WithCancelCause(t.Context())
+	bounded, end := context.WithTimeout(t.Context(), within)
+	defer end()
+	waiting, stop := context.WithCancelCause(bounded)
 	go func() {
-		testkit.WantError(t, <-said, nil, "has lost messages", "at message 0")
-		stop(errors.New("the operator stops it"))
+		select {
+		case why := <-said:
+			testkit.WantError(t, why, nil, "has lost messages", "at message 0")
+			stop(errors.New("the operator stops it"))
+		case <-bounded.Done():
+			said <- errors.New("nothing was said")
+		}
 	}()
 	err := n.append(waiting, "three")
 	if err == nil || errors.Is(err, cluster.ErrMoved) || !strings.Contains(err.Error(), "the operator stops it") {
