@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -38,20 +39,35 @@ func (s Settings) ofShard(shard edda.Shard) Settings {
 	return s
 }
 
-// shardsIn is the number of shards whose stores are in the data folder; 0 for a folder without shards. Some of them alone are
-// an error.
-func (c Config) shardsIn() (n int, err error) {
+// shardFolders counts the folders of shards in the data folder, up to the first one that lacks.
+func (c Config) shardFolders() (n int, err error) {
 	for ; ; n++ {
 		if _, err := os.Stat(filepath.Join(c.Data, shardFolder+strconv.Itoa(n))); errors.Is(err, os.ErrNotExist) {
-			break
+			return n, nil
 		} else if err != nil {
 			return 0, fmt.Errorf("data folder: %w; choose another --data", err)
 		}
 	}
-	if n == 1 || n&(n-1) != 0 {
+}
+
+// assumedShards is how many shards a node assumes until its cluster tells: what the configuration says, or as many as its
+// folders allow, of which some may be lost.
+func (c Config) assumedShards() (int, error) {
+	n, err := c.shardFolders()
+	if c.Cluster.Shards > 0 {
+		n = c.Cluster.Shards
+	}
+	return 1 << (bits.Len(uint(max(n, 1))) - 1), err
+}
+
+// shardsIn is the number of shards whose stores are in the data folder; 0 for a folder without shards. Some of them alone are
+// an error.
+func (c Config) shardsIn() (int, error) {
+	n, err := c.shardFolders()
+	if err == nil && (n == 1 || n&(n-1) != 0) {
 		return 0, edda.Classify(edda.Permanent, "folder %s has the folders of %d shards, and must have all of a cluster: %s0 and so on, a power of two", c.Data, n, shardFolder)
 	}
-	return n, nil
+	return n, err
 }
 
 // noShards refuses the folder of several shards to a process that is alone: it would begin a new store beside them.
@@ -107,14 +123,14 @@ func (p *process) beginsWith(js jetstream.JetStream) stream.Agree {
 	}
 }
 
-// runCluster runs a node with as many shards as its cluster has. Unless the configuration says a number, the node assumes
-// that of its folders, or one, and learns the real one from the first shard.
+// runCluster runs a node with as many shards as its cluster has. Unless the configuration says a number, the node learns it
+// from the first shard, and makes a new copy of each shard whose folder it has lost.
 func runCluster(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
-	there, err := s.shardsIn()
+	n, err := s.assumedShards()
 	if err != nil {
 		return err
 	}
-	for n := max(s.Cluster.Shards, there, 1); ; {
+	for {
 		run := runNode
 		if n > 1 {
 			run = func(ctx context.Context, s Settings, h Hooks, sup *systemd) error {

@@ -37,6 +37,20 @@ func TestANodeEndsWithTheServerOfItsShards(t *testing.T) {
 	}
 }
 
+// TestANodeThatHasLostTheFolderOfAShardStarts: its cluster has another copy.
+func TestANodeThatHasLostTheFolderOfAShardStarts(t *testing.T) {
+	for _, tt := range []struct{ folders, told, want int }{{0, 0, 1}, {1, 0, 1}, {3, 0, 2}, {4, 0, 4}, {7, 0, 4}, {3, 4, 4}, {4, 2, 2}} {
+		s := shardsSettings(t)
+		s.Cluster.Shards = tt.told
+		for i := range tt.folders {
+			testkit.Must(t, os.MkdirAll(s.ofShard(edda.Shard{Index: i, Of: 8}).Data, 0o700))
+		}
+		if n, err := s.assumedShards(); n != tt.want || err != nil {
+			t.Errorf("%d folders, told %d: %d shards, %v, want %d", tt.folders, tt.told, n, err, tt.want)
+		}
+	}
+}
+
 // TestAProcessThatIsAloneRefusesTheStoresOfShards: it would begin with no instances beside them.
 func TestAProcessThatIsAloneRefusesTheStoresOfShards(t *testing.T) {
 	s := shardsSettings(t)
