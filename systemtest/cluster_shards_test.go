@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"testing"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/internal/testkit/natscluster"
 	"edda/replay"
 	"edda/server"
@@ -289,6 +291,7 @@ func TestAClusterOfSeveralShards(t *testing.T) {
 	nodes["n1"].kill()
 	order(30, "n2", "n3")
 	spread("n2", "n2", "n3")
+	testkit.Must(t, os.RemoveAll(filepath.Join(dir, "n1", "shard-3"))) // three folders say no number of shards
 	nodes["n1"] = launchNode(t, servers, dir, "n1", "--config", config)
 	spread("n1", "n1", "n2", "n3")
 	order(10, "n1", "n2", "n3")
