@@ -278,7 +278,7 @@ func (d *DB) take(x *compactor) {
 	d.swap.Unlock()
 	if err := SyncDir(filepath.Dir(d.path)); err != nil {
 		// A power cut could bring the old file back, without later commits.
-		d.broken = fmt.Errorf("nobody knows whether the compacted file is in its place on disk; %w: %w", ErrBroken, err)
+		d.broken = fmt.Errorf("nobody knows whether the compacted file is in its place on disk, and %w: %w", ErrBroken, err)
 	}
 }
 
