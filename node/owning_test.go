@@ -115,6 +115,17 @@ func TestAnOwnerWithoutNATSIsNotSick(t *testing.T) {
 	testkit.WantError(t, p.sick(), full, "no space left")
 }
 
+// TestNothingIsCommittedOnceAnotherHasTakenOver before a restart; an outage passes.
+func TestNothingIsCommittedOnceAnotherHasTakenOver(t *testing.T) {
+	away := errors.New("NATS is away")
+	for err, broken := range map[error]bool{kv.ErrLeaseLost: true, cluster.ErrFenced: true, cluster.ErrMoved: true, away: false} {
+		fence := kv.NewFence(time.Hour, nil, func(context.Context) error { return fmt.Errorf("ask: %w", err) })
+		if got := (fences{fence}).commits(t.Context()); !errors.Is(got, err) || errors.Is(got, store.ErrBroken) != broken {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+}
+
 // TestAMoveEndsAtAnyEndOfTheProcess: also one that was asked for while the process was about to start anew.
 func TestAMoveEndsAtAnyEndOfTheProcess(t *testing.T) {
 	shorter, other := fmt.Errorf("source: %w", stream.ErrShorter), errors.New("the address is gone")

@@ -311,7 +311,7 @@ func (p *process) fenced(l *pipeline, of string, lease *kv.Lease, err error) err
 	if p.stay != nil && lease == l.lease {
 		l.fences = append(l.fences, p.stay.nodes.Load().Fence())
 	}
-	p.db.Fence(l.fences.pass)
+	p.db.Fence(l.fences.commits)
 	return nil
 }
 
@@ -326,6 +326,15 @@ func (f fences) pass(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// commits is pass for the commits of the store, which end once another process has taken over.
+func (f fences) commits(ctx context.Context) error {
+	err := f.pass(ctx)
+	if outlived(err) {
+		return fmt.Errorf("%w: %w", store.ErrBroken, err)
+	}
+	return err
 }
 
 // open reports whether all leases are held, without asking the server.
