@@ -2,6 +2,8 @@ package effects
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -214,4 +216,32 @@ func TestAPausedCommandExpires(t *testing.T) {
 		time.Sleep(time.Hour)
 		wantResult(t, h.one(t), edda.TimedOut, "expired", 1)
 	})
+}
+
+// TestAStopWaitsForNoResultThatCannotBeWritten: a full disk may have room again within the grace, and a broken store
+// takes nothing before it is opened again.
+func TestAStopWaitsForNoResultThatCannotBeWritten(t *testing.T) {
+	for _, tt := range []struct {
+		fails error
+		waits bool
+	}{{errors.New("disk full"), true}, {fmt.Errorf("nobody knows: %w", store.ErrBroken), false}} {
+		bubble(t, func(t *testing.T) {
+			h := build(t, charge)
+			h.restart(t, func(c claims) claims {
+				return &diary{claims: c, fail: func(c store.Change) error {
+					if len(c.Claims) > 0 && c.Claims[0].Done {
+						return tt.fails
+					}
+					return nil
+				}}
+			}, charge)
+			h.send(cmd("c1"))
+			synctest.Wait()
+			began := time.Now()
+			h.stop()
+			if waited := time.Since(began) >= h.w.o.Grace; waited != tt.waits || h.bank.count() != 1 {
+				t.Errorf("%v: the stop took %s, after %d calls", tt.fails, time.Since(began), h.bank.count())
+			}
+		})
+	}
 }

@@ -328,7 +328,7 @@ func (f fences) pass(ctx context.Context) error {
 	return nil
 }
 
-// commits is pass for the commits of the store, which end once another process has taken over.
+// commits is pass for the commits of the store, which this process ends once another one has taken over.
 func (f fences) commits(ctx context.Context) error {
 	err := f.pass(ctx)
 	if outlived(err) {

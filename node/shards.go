@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -39,35 +40,40 @@ func (s Settings) ofShard(shard edda.Shard) Settings {
 	return s
 }
 
-// shardFolders counts the folders of shards in the data folder, up to the first one that lacks.
-func (c Config) shardFolders() (n int, err error) {
-	for ; ; n++ {
-		if _, err := os.Stat(filepath.Join(c.Data, shardFolder+strconv.Itoa(n))); errors.Is(err, os.ErrNotExist) {
-			return n, nil
-		} else if err != nil {
-			return 0, fmt.Errorf("data folder: %w; choose another --data", err)
+// shardFolders counts the folders of shards in the data folder, and returns the least number of shards that has them all; 0
+// without any.
+func (c Config) shardFolders() (there, of int, err error) {
+	entries, err := os.ReadDir(c.Data)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, 0, fmt.Errorf("data folder: %w; choose another --data", err)
+	}
+	for _, e := range entries {
+		i, err := strconv.Atoi(strings.TrimPrefix(e.Name(), shardFolder))
+		if err == nil && i >= 0 && i < edda.MaxShards && e.Name() == shardFolder+strconv.Itoa(i) {
+			there, of = there+1, max(of, 2, 1<<bits.Len(uint(i)))
 		}
 	}
+	return there, of, nil
 }
 
-// assumedShards is how many shards a node assumes until its cluster tells: what the configuration says, or as many as its
-// folders allow, of which some may be lost.
+// assumedShards is how many shards a node assumes until its cluster tells: what the configuration says, or what its folders
+// say, of which some may be lost.
 func (c Config) assumedShards() (int, error) {
-	n, err := c.shardFolders()
 	if c.Cluster.Shards > 0 {
-		n = c.Cluster.Shards
+		return c.Cluster.Shards, nil
 	}
-	return 1 << (bits.Len(uint(max(n, 1))) - 1), err
+	_, of, err := c.shardFolders()
+	return max(of, 1), err
 }
 
 // shardsIn is the number of shards whose stores are in the data folder; 0 for a folder without shards. Some of them alone are
 // an error.
 func (c Config) shardsIn() (int, error) {
-	n, err := c.shardFolders()
-	if err == nil && (n == 1 || n&(n-1) != 0) {
-		return 0, edda.Classify(edda.Permanent, "folder %s has the folders of %d shards, and must have all of a cluster: %s0 and so on, a power of two", c.Data, n, shardFolder)
+	there, of, err := c.shardFolders()
+	if err == nil && there != of {
+		return 0, edda.Classify(edda.Permanent, "folder %s has the folders of %d shards, and must have all of a cluster: %s0 and so on, a power of two", c.Data, there, shardFolder)
 	}
-	return n, err
+	return of, err
 }
 
 // noShards refuses the folder of several shards to a process that is alone: it would begin a new store beside them.
@@ -123,8 +129,8 @@ func (p *process) beginsWith(js jetstream.JetStream) stream.Agree {
 	}
 }
 
-// runCluster runs a node with as many shards as its cluster has. Unless the configuration says a number, the node learns it
-// from the first shard, and makes a new copy of each shard whose folder it has lost.
+// runCluster runs a node with as many shards as its cluster has. A node that has assumed another number learns the real one
+// from the first shard that it joins. It copies a shard whose folder it has lost, as a new node does.
 func runCluster(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
 	n, err := s.assumedShards()
 	if err != nil {
@@ -152,7 +158,7 @@ func runShards(ctx context.Context, s Settings, n int, h Hooks, sup *systemd) er
 	if store.Exists(s.storeDir()) {
 		return configf("folder %s has a store with all keys, and the cluster has %d shards: name an empty --data", s.storeDir(), n)
 	}
-	for i := n - 1; i >= 0; i-- { // the first one last: where it is, all are
+	for i := n - 1; i >= 0; i-- { // whatever a crash leaves of them says the same number
 		if err := os.MkdirAll(s.ofShard(edda.Shard{Index: i, Of: n}).Data, 0o750); err != nil {
 			return fmt.Errorf("data folder: %w; choose another --data", err)
 		}

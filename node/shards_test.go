@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,16 +38,26 @@ func TestANodeEndsWithTheServerOfItsShards(t *testing.T) {
 	}
 }
 
-// TestANodeThatHasLostTheFolderOfAShardStarts: its cluster has another copy.
-func TestANodeThatHasLostTheFolderOfAShardStarts(t *testing.T) {
-	for _, tt := range []struct{ folders, told, want int }{{0, 0, 1}, {1, 0, 1}, {3, 0, 2}, {4, 0, 4}, {7, 0, 4}, {3, 4, 4}, {4, 2, 2}} {
+// TestTheFoldersOfANodeTellItsShards, also if one of them is lost: its cluster has another copy. Where all of them are needed,
+// some are refused.
+func TestTheFoldersOfANodeTellItsShards(t *testing.T) {
+	for _, tt := range []struct {
+		folders       string
+		told, assumed int
+		all           bool
+	}{
+		{"", 0, 1, true}, {"0", 0, 2, false}, {"1", 0, 2, false}, {"0 1", 0, 2, true}, {"0 2 3", 0, 4, false}, {"1 2 3", 0, 4, false},
+		{"0 1 2", 0, 4, false}, {"0 1 2 3", 0, 4, true}, {"0 1 2 3 4 5 6", 0, 8, false}, {"0 1 2", 8, 8, false}, {"0 1 2 3", 2, 2, true},
+		{"64 01 x -1", 0, 1, true}, {"63", 0, 64, false},
+	} {
 		s := shardsSettings(t)
 		s.Cluster.Shards = tt.told
-		for i := range tt.folders {
-			testkit.Must(t, os.MkdirAll(s.ofShard(edda.Shard{Index: i, Of: 8}).Data, 0o700))
+		for _, i := range strings.Fields(tt.folders) {
+			testkit.Must(t, os.MkdirAll(filepath.Join(s.Data, shardFolder+i), 0o700))
 		}
-		if n, err := s.assumedShards(); n != tt.want || err != nil {
-			t.Errorf("%d folders, told %d: %d shards, %v, want %d", tt.folders, tt.told, n, err, tt.want)
+		n, err := s.assumedShards()
+		if _, lacking := s.shardsIn(); n != tt.assumed || err != nil || (lacking == nil) != tt.all {
+			t.Errorf("%q, told %d: %d shards, %v, %v; want %d", tt.folders, tt.told, n, err, lacking, tt.assumed)
 		}
 	}
 }

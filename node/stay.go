@@ -348,7 +348,7 @@ func (t *stay) mayFound(ctx context.Context) error {
 	case first.Founder != t.node:
 		return edda.Classify(edda.Temporary, "node %s has founded cluster %s, and founds its shard %d when it runs", first.Founder, t.settings.Cluster.Name, t.settings.share.Index)
 	}
-	return nil
+	return t.settings.fits(first)
 }
 
 // begin offers the store in the folder, or a new one, to a cluster that has none. Another node may be faster.

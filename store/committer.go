@@ -114,7 +114,7 @@ func (d *DB) commitGroup(group []*job) {
 }
 
 // Fence sets what every commit must pass from now on. An error of it says that this process may
-// not write now. It must not block for long. Fence may be called while Run runs.
+// not write now, and ErrBroken that it never may again. It must not block for long. Fence may be called while Run runs.
 func (d *DB) Fence(pass func(context.Context) error) { d.fence.Store(&pass) }
 
 func (d *DB) fenced() error {
@@ -192,7 +192,7 @@ func (d *DB) fill(tx *wal.Tx, s format.Stamp, st *staged, group []*job) error {
 }
 
 // ErrBroken says that nothing can be committed until the store is opened again.
-var ErrBroken = errors.New("nothing can be committed before a restart")
+var ErrBroken = errors.New("nothing can be committed before the store is opened again")
 
 // doubt checks whether a failed commit may be on disk, since a sync can fail after the write. Then
 // nothing is committed any more, and only a restart can read what the disk has.

@@ -291,7 +291,7 @@ func TestAClusterOfSeveralShards(t *testing.T) {
 	nodes["n1"].kill()
 	order(30, "n2", "n3")
 	spread("n2", "n2", "n3")
-	testkit.Must(t, os.RemoveAll(filepath.Join(dir, "n1", "shard-3"))) // three folders say no number of shards
+	testkit.Must(t, os.RemoveAll(filepath.Join(dir, "n1", "shard-1"))) // the folders of the others say that there are four
 	nodes["n1"] = launchNode(t, servers, dir, "n1", "--config", config)
 	spread("n1", "n1", "n2", "n3")
 	order(10, "n1", "n2", "n3")

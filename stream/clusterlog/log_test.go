@@ -259,8 +259,11 @@ func testLost(t *testing.T, _ *natscluster.Cluster, js jetstream.JetStream) {
 	if err == nil || errors.Is(err, cluster.ErrMoved) || !strings.Contains(err.Error(), "the operator stops it") {
 		t.Errorf("a log that was made anew: %v", err)
 	}
-	if why := <-said; why != nil {
-		t.Errorf("at the end: %v", why)
+	select {
+	case why := <-said:
+		testkit.Must(t, why)
+	case <-bounded.Done():
+		t.Error("the end of the loss was not said")
 	}
 }
 

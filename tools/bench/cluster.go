@@ -75,6 +75,9 @@ func (r *run) clusterOf(nodes int) (err error) {
 	if nodes > 1 {
 		what = fmt.Sprintf("%d nodes", nodes)
 	}
+	if c.cores > 0 {
+		what += fmt.Sprintf(" of %g cores", c.cores)
+	}
 	if _, err := c.load(what+" warm", max(r.Instances/10, 10), atOnce); err != nil {
 		return err
 	}

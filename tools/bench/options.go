@@ -19,8 +19,8 @@ type Options struct {
 	Dir  string    // holds the data; a folder for temporary files when empty
 	Keep bool      // leaves the data behind
 	Log  io.Writer // takes the progress
-	// Cores limits each process of W7 to so many cores, by a cgroup, so that nothing waits for a processor of the machine;
-	// 0 does not.
+	// Cores limits each Edda of W7 to so many cores, by a cgroup, and to one processor, so that the machine is not what limits
+	// it; 0 does not.
 	Cores float64
 	// Lose makes the effect server forget every how many-th call: such a run fails.
 	Lose int
