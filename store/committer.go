@@ -192,7 +192,7 @@ func (d *DB) fill(tx *wal.Tx, s format.Stamp, st *staged, group []*job) error {
 }
 
 // ErrBroken says that nothing can be committed until the store is opened again.
-var ErrBroken = errors.New("nothing can be committed before the store is opened again")
+var ErrBroken = errors.New("nothing can be committed before a restart")
 
 // doubt checks whether a failed commit may be on disk, since a sync can fail after the write. Then
 // nothing is committed any more, and only a restart can read what the disk has.
