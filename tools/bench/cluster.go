@@ -75,9 +75,6 @@ func (r *run) clusterOf(nodes int) (err error) {
 	if nodes > 1 {
 		what = fmt.Sprintf("%d nodes", nodes)
 	}
-	if c.cores > 0 {
-		what += fmt.Sprintf(" of %g cores", c.cores)
-	}
 	if _, err := c.load(what+" warm", max(r.Instances/10, 10), atOnce); err != nil {
 		return err
 	}
@@ -217,6 +214,9 @@ func (c *clusterRun) load(phase string, n, concurrency int) (*Result, error) {
 	costs.NATS = each((after.nats.cpu-before.nats.cpu).Seconds()*1000, n)
 	res := &Result{Workload: c.name, Phase: phase, Unit: "instances", Count: n, Concurrency: concurrency,
 		Rate: perSecond(n, last.Sub(began)), Latency: summarize(slices.Collect(maps.Values(took))), Costs: costs}
+	if c.cores > 0 {
+		res.Notes = append(res.Notes, fmt.Sprintf("each Edda had %g cores", c.cores))
+	}
 	if len(c.nodes) > 1 {
 		res.Notes = append(res.Notes, fmt.Sprintf("each standby %.3f CPU-s for 1,000; %.0f bytes of the log for one",
 			each((after.standbys.cpu-before.standbys.cpu).Seconds()*1000, n)/float64(len(c.nodes)-1), each(float64(after.log-before.log), n)))
