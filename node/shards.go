@@ -56,8 +56,8 @@ func (c Config) shardFolders() (there, of int, err error) {
 	return there, of, nil
 }
 
-// assumedShards is how many shards a node assumes until its cluster tells: what the configuration says, or what its folders
-// say, of which some may be lost.
+// assumedShards returns how many shards a node assumes until its cluster tells the number: that of the configuration, or
+// else that of the folders in its data folder. A folder may be lost.
 func (c Config) assumedShards() (int, error) {
 	if c.Cluster.Shards > 0 {
 		return c.Cluster.Shards, nil
