@@ -35,6 +35,7 @@ const (
 // other node. The zero value is not usable; use NewDetector. A Detector is not safe for concurrent use.
 type Detector struct {
 	nodes    map[string]*peer
+	expected string        // the node that Expect has named last
 	revision uint64        // of the last own beat
 	sent     time.Duration // when it was sent
 }
@@ -77,10 +78,13 @@ func (d *Detector) Accepted(sent time.Duration, revision uint64) (suspects []str
 	return suspects
 }
 
-// Expect adds a node that somebody names, such as the owner of a shard. Its silence counts also if the table has
-// no beat of it.
+// Expect names the node that owns the log, in the place of the last one; an empty id names none. The silence of that node
+// counts also if the table has no beat of it, because it has left without a hand-over or was never heard.
 func (d *Detector) Expect(id string, now time.Duration) {
-	if d.nodes[id] == nil {
+	if p := d.nodes[d.expected]; d.expected != id && p != nil && p.revision == 0 {
+		delete(d.nodes, d.expected)
+	}
+	if d.expected = id; id != "" && d.nodes[id] == nil {
 		d.nodes[id] = &peer{seen: now}
 	}
 }
@@ -109,7 +113,7 @@ func (d *Detector) Saw(id string, revision uint64, now time.Duration) (back bool
 	return back
 }
 
-// Looked handles the leader's answer about a suspect: the revision of its key, 0 if it has none. It reports
+// Looked handles the leader's answer about a suspect: the revision of its beat, 0 if the table has none. It reports
 // whether the node is now convicted.
 func (d *Detector) Looked(id string, revision uint64, now time.Duration) (convicted bool) {
 	n := d.nodes[id]

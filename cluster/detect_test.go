@@ -397,6 +397,30 @@ func TestANamedNodeWithoutABeatIsConvicted(t *testing.T) {
 	}
 }
 
+// TestAnExpectedNodeIsForgottenWithTheNextOne, unless it beats.
+func TestAnExpectedNodeIsForgottenWithTheNextOne(t *testing.T) {
+	d := NewDetector()
+	nodes := func() (ids string) {
+		for _, n := range d.Nodes() {
+			ids += n.ID
+		}
+		return ids
+	}
+	d.Saw("b", 3, 0)
+	for _, step := range []struct{ expect, want string }{{"a", "ab"}, {"a", "ab"}, {"b", "b"}, {"", "b"}, {"c", "bc"}, {"", "b"}} {
+		if d.Expect(step.expect, 0); nodes() != step.want {
+			t.Errorf("with %q expected there are %q, want %q", step.expect, nodes(), step.want)
+		}
+	}
+	d.Left("b")
+	if d.Expect("b", 0); nodes() != "b" {
+		t.Error("an owner that has left is not expected")
+	}
+	if d.Lives("a", 0); nodes() != "a" {
+		t.Errorf("with the record of another owner there are %q", nodes())
+	}
+}
+
 // TestTheSilenceOfADeadNodeGoesOn, which people are shown, and no conviction asks for another one.
 func TestTheSilenceOfADeadNodeGoesOn(t *testing.T) {
 	d := NewDetector()

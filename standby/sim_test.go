@@ -29,6 +29,8 @@ const (
 	simFaults = 45 * time.Second
 	// simHeals is how long the cluster may need after the last fault.
 	simHeals = 60 * time.Second
+	// departsWithin is how long nobody may own the store after the owner has left without a hand-over.
+	departsWithin = 20 * time.Second
 )
 
 // plan is how much goes wrong in one run, in percent and times.
@@ -423,6 +425,23 @@ func (c *chaos) check() {
 	c.wait(0)
 }
 
+// departs has the owner leave for good while the log cannot take its hand-over. Another node must go on.
+func (c *chaos) departs() {
+	left := c.owner()
+	c.note("%s leaves for good, and the log has no leader", left.node)
+	c.stored.elect(6 * time.Second)
+	left.stop()
+	for until := time.Now().Add(departsWithin); ; c.wait(200 * time.Millisecond) {
+		if o := c.owner(); o != nil && o != left {
+			return
+		}
+		if time.Now().After(until) {
+			c.fail("nobody owns the store %s after its owner has left", departsWithin)
+			return
+		}
+	}
+}
+
 // simulate runs a cluster with the faults of a seed.
 func simulate(t *testing.T, seed uint64, dir string, traced bool) (w *world) {
 	synctest.Test(t, func(t *testing.T) {
@@ -442,6 +461,9 @@ func simulate(t *testing.T, seed uint64, dir string, traced bool) (w *world) {
 		}
 		c.heal()
 		c.check()
+		if !w.failed && c.d.percent(25) {
+			c.departs()
+		}
 		for _, l := range w.all() {
 			if l.stop(); w.failed { // whatever it waits for
 				select {

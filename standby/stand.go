@@ -23,7 +23,8 @@ const lookAgain = 250 * time.Millisecond
 // Members knows the other nodes of the cluster, as clusternodes.Nodes does.
 type Members interface {
 	Others() []cluster.Member
-	// Expect counts the silence of a node, also if nobody has heard it yet.
+	// Expect counts the silence of the node that owns the log, also if it has left or nobody has heard it yet. An empty
+	// name ends that.
 	Expect(node string)
 	// Lives says that a node was alive when it wrote a record, whatever its beats say: an owner that has just proved its
 	// ownership must not be taken for dead before it has been silent for as long as any other.
@@ -63,6 +64,9 @@ func Stand(ctx context.Context, r *store.Replica, after cluster.Mark, o Options)
 			return cluster.Mark{}, err
 		}
 		owned, err := s.take(ctx)
+		if err == nil {
+			o.Nodes.Expect("") // the owner is this node
+		}
 		if err == nil || ctx.Err() != nil || !errors.Is(err, errNotNow) {
 			return owned, err
 		}
@@ -136,9 +140,11 @@ func (s *standing) turn() bool {
 	s.mu.Lock()
 	at, owner := s.at, s.owner
 	s.mu.Unlock()
-	if owner.Run != "" && cluster.NodeOf(owner.Run) != s.o.Node {
-		s.o.Nodes.Expect(cluster.NodeOf(owner.Run))
+	expected := ""
+	if node := cluster.NodeOf(owner.Run); !owner.Sealed && node != s.o.Node {
+		expected = node
 	}
+	s.o.Nodes.Expect(expected)
 	after, try := cluster.Standing{
 		Self: s.o.Node, LSN: at.LSN, Owner: owner, Founder: s.o.Founder, Others: s.o.Nodes.Others(),
 	}.Turn()

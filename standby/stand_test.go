@@ -16,9 +16,10 @@ import (
 
 // table is what one node knows of the others; the test says it.
 type table struct {
-	mu      sync.Mutex // guards the fields below
-	others  []cluster.Member
-	changed chan struct{}
+	mu       sync.Mutex // guards the fields below
+	others   []cluster.Member
+	expected string // the node that the standby expects to live
+	changed  chan struct{}
 }
 
 func newTable() *table { return &table{changed: make(chan struct{}, 1)} }
@@ -31,10 +32,24 @@ func (n *table) Others() []cluster.Member {
 
 func (n *table) Changed() <-chan struct{} { return n.changed }
 
-// Expect does nothing: a test says who is dead.
-func (n *table) Expect(string) {}
+// Expect only notes the node: a test says who is dead.
+func (n *table) Expect(node string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.expected = node
+}
 
-// Lives does nothing, for the same reason.
+// expects waits until the standby expects a node to live.
+func (n *table) expects(t *testing.T, node string) {
+	t.Helper()
+	testkit.Until(t, within, "the standby expects "+node+" to live", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.expected == node
+	})
+}
+
+// Lives does nothing: a test says who is dead.
 func (n *table) Lives(string) {}
 
 // say sets what is known of a node.
@@ -103,9 +118,11 @@ func TestANodeStandsUntilItsTurn(t *testing.T) {
 		t.Fatal("the standby has taken over from an owner that lives")
 	default:
 	}
+	bKnows.expects(t, "A") // also if it leaves without a hand-over
 
 	bKnows.say("A", true)
 	heir := b.own(<-owned)
+	bKnows.expects(t, "")
 	b.commits("four")
 	if err := owner.Confirm(t.Context()); !errors.Is(err, cluster.ErrFenced) {
 		t.Errorf("the owner that was replaced still owns the log: %v", err)
@@ -122,6 +139,7 @@ func TestANodeStandsUntilItsTurn(t *testing.T) {
 	b.stop()
 	testkit.Must(t, heir.Seal("A"))
 	a.own(<-owned)
+	aKnows.expects(t, "")
 	a.commits("six")
 	a.stop()
 	if err := heir.Confirm(t.Context()); err == nil {

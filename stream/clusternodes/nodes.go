@@ -159,7 +159,7 @@ func (n *Nodes) Silence() time.Duration {
 	return n.fence.Now().Boot - n.accepted
 }
 
-// Expect counts the silence of a node that a shard names, also if the bucket has no beat of it.
+// Expect counts the silence of the node that owns the log, also if the bucket has no beat of it. Empty: no node does.
 func (n *Nodes) Expect(id string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -304,9 +304,7 @@ func (n *Nodes) look(ctx context.Context, id string) {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 	case err != nil:
 		return
-	case m.Header.Get("KV-Operation") != "":
-		n.left(id)
-		return
+	case m.Header.Get("KV-Operation") != "": // it has left; if it was to be the owner, it is as dead as any
 	default:
 		revision = m.Sequence
 	}
