@@ -69,6 +69,9 @@ func (t *stay) copyFrom(ctx context.Context, owner string, at uint64, why error)
 		return fmt.Errorf("copy the store of %s: %w", owner, err)
 	}
 	r, err := store.RestoreReplica(ctx, backup, t.dir(), t.agreed.Store, replaces)
+	if err == nil { // the next copy replaces this one for good
+		err = membership{t.settings.Cluster.Name, t.agreed.Created, true}.write(t.dir())
+	}
 	if err != nil {
 		return fmt.Errorf("copy the store of %s: %w", owner, err)
 	}

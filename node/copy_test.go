@@ -51,6 +51,7 @@ func TestACopyHoldsTheLog(t *testing.T) {
 		aside int // stores that are kept then
 	}{
 		{"nothing there", 0, errNoCopy, 0},
+		{"the log was trimmed meanwhile", 0, cluster.ErrTrimmed, 0},
 		{"diverged", 200, standby.ErrDiverged, 1},
 		{"diverged again", 200, standby.ErrDiverged, 1},
 		{"too old", 200, cluster.ErrTrimmed, 1},
