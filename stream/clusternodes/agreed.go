@@ -18,9 +18,10 @@ import (
 const (
 	// agreedKey is the key of what the nodes agree on.
 	agreedKey = "config"
-	// nameWatched is the time between two looks for another process of this node's name. That one beats at least twice
-	// meanwhile.
-	nameWatched = 3 * cluster.BeatEvery
+	// nameWatched is the time between two looks for another process of this node's name. That one beats several times
+	// meanwhile. If it is frozen and owns the log, its fence has closed before the beats of this process tell the others
+	// that the node goes on without it.
+	nameWatched = cluster.LapseAfter + cluster.BeatEvery
 	// nameLooks is how often it looks before it believes that: a server may store beats late.
 	nameLooks = 4
 )
