@@ -300,7 +300,7 @@ func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) (err error) {
 	h.Log = t.log
 	err = membership{t.settings.Cluster.Name, t.agreed.Created, true}.write(t.dir())
 	if err == nil && !t.able() {
-		err = configf("this node owns the store now, but cannot run its manifests: %s", t.unfit())
+		err = fmt.Errorf("%w, because it cannot run its manifests: %s", errStays, t.unfit())
 	}
 	if err == nil {
 		s := t.settings

@@ -76,7 +76,7 @@ func (t *stay) replaceable(m *membership, transaction uint64, why error) error {
 		what = "has more than the copy with which the log was begun again"
 	}
 	return edda.Classify(edda.Permanent, "the store in folder %s ends at transaction %d and %s, so no copy may take its place: move it away, "+
-		"or begin the log with it (edda cluster relog, when all nodes have stopped): %w", t.dir(), transaction, what, why)
+		"or begin the log with it (edda cluster relog, when all nodes have stopped): %v", t.dir(), transaction, what, why) // not why itself, which asks for a copy
 }
 
 // lostWithin is how long a loss must show before this node believes it. A NATS server that has just started, or was
@@ -93,7 +93,7 @@ func (t *stay) lost(what string, transaction uint64) error {
 		t.lostSince = time.Now()
 	}
 	if time.Since(t.lostSince) < lostWithin {
-		return fmt.Errorf("the %s of cluster %s: %w", what, t.settings.Cluster.Name, errLooksLost)
+		return fmt.Errorf("the %s of cluster %s, whose copy here ends at transaction %d: %w", what, t.settings.Cluster.Name, transaction, errLooksLost)
 	}
 	return edda.Classify(edda.Permanent, "cluster %s has lost its %s, and the copy in folder %s ends at transaction %d: stop all nodes, find the copy with the "+
 		"highest transaction, and begin the log again with it: edda cluster relog --cluster %s --data %s",

@@ -178,14 +178,15 @@ func (t *stay) join(ctx context.Context) error {
 
 // retried calls do until it works, its error is permanent or ctx ends. The beats and the log say what is awaited.
 func (t *stay) retried(ctx context.Context, what string, do func() error) error {
-	for told := false; ; told = true {
+	for told := ""; ; {
 		err := do()
 		if err == nil || errors.Is(err, edda.Permanent) && !noPeers(err) || ctx.Err() != nil {
 			t.say(func(b *cluster.Beat) { b.Problem = "" })
 			return err
 		}
 		t.say(func(b *cluster.Beat) { b.Problem = what + ": " + err.Error() })
-		if !told {
+		if err.Error() != told {
+			told = err.Error()
 			t.log.Warn(what, zap.Error(err))
 		}
 		if err := backoff.Wait(ctx, joinAgain); err != nil {
@@ -308,7 +309,10 @@ func (t *stay) found(ctx context.Context) error {
 			err = t.ended(agreed)
 		case err != nil || known:
 		default:
-			if err = t.mayFound(ctx); err == nil {
+			if err = t.noCopy(); err == nil {
+				err = t.mayFound(ctx)
+			}
+			if err == nil {
 				agreed, err = t.begin(ctx)
 			}
 		}
@@ -362,23 +366,25 @@ func (t *stay) begin(ctx context.Context) (a clusternodes.Agreed, err error) {
 	return a, err
 }
 
-// offer opens the store in the folder, or creates one, and returns what a cluster of it would agree on.
-func (t *stay) offer(ctx context.Context) (a clusternodes.Agreed, err error) {
+// noCopy returns an error if the folder has a copy: it was part of a cluster, so there is none to found.
+func (t *stay) noCopy() error {
 	m, err := membershipOf(t.dir())
-	if err != nil {
-		return a, err
+	if err != nil || m == nil {
+		return err
 	}
-	if m != nil && m.Cluster != t.settings.Cluster.Name {
-		return a, edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s, and there is no cluster %s yet: name that one with --cluster, "+
+	if m.Cluster != t.settings.Cluster.Name {
+		return edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s, and there is no cluster %s yet: name that one with --cluster, "+
 			"or another --data", t.dir(), m.Cluster, t.settings.Cluster.Name)
 	}
-	if m != nil {
-		r, err := t.openCopy()
-		if err != nil {
-			return a, err
-		}
-		return a, errors.Join(t.lost("bucket", r.LSN()), r.Close())
+	r, err := t.openCopy()
+	if err != nil {
+		return err
 	}
+	return errors.Join(t.lost("bucket", r.LSN()), r.Close())
+}
+
+// offer opens the store in the folder, or creates one, and returns what a cluster of it would agree on.
+func (t *stay) offer(ctx context.Context) (a clusternodes.Agreed, err error) {
 	last, err := t.shipped.End(ctx)
 	if err != nil {
 		return a, err
@@ -489,8 +495,16 @@ func (t *stay) place(ctx context.Context, r *store.Replica) (at cluster.Mark, er
 			return at, refused
 		}
 	}
+	if err == nil && at.Seq == 0 {
+		at.Epoch = epochBefore(t.agreed.Created)
+	}
 	if err == nil {
 		err = membership{t.settings.Cluster.Name, t.agreed.Created, last.Seq > 0}.write(t.dir())
 	}
 	return at, err
 }
+
+// epochBefore is the epoch behind which a log begins that was founded at a time. It is later than each of a log before it,
+// because takeovers take longer than a second. So an owner that was cut off when that one was lost is a former owner in
+// the new log, too, and its lease is no reason to stop the new owner.
+func epochBefore(founded time.Time) uint64 { return uint64(max(0, founded.Unix())) }

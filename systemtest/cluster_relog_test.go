@@ -25,9 +25,10 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 	servers := natscluster.Start(t)
 	manifest := write(t, dir, "small.yaml", smallSaga)
 	names := []string{"n1", "n2"}
+	manifests := map[string][]string{"n1": {manifest}} // n2 could not found a cluster, and has a copy
 	nodes := map[string]*child{}
 	for _, name := range names {
-		nodes[name] = launchNode(t, servers, dir, name, manifest)
+		nodes[name] = launchNode(t, servers, dir, name, manifests[name]...)
 		untilIn(t, clusterWithin, name+" is ready", func() bool {
 			_, status, err := nodes[name].try("/ready")
 			return err == nil && status == 200
@@ -68,7 +69,7 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 	longest, most := "", -1
 	said := regexp.MustCompile(`lost its bucket, and the copy in folder \S+ ends at transaction (\d+)`)
 	for _, name := range names {
-		nodes[name] = launchNode(t, servers, dir, name, manifest)
+		nodes[name] = launchNode(t, servers, dir, name, manifests[name]...)
 	}
 	for _, name := range names {
 		c := nodes[name]
@@ -93,7 +94,7 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 		t.Fatalf("relog: %d %s%s", code, relog.out, relog.err)
 	}
 	for _, name := range names {
-		nodes[name] = launchNode(t, servers, dir, name, manifest, "--accept-stream-loss") // the events that no saga had taken are gone with JetStream
+		nodes[name] = launchNode(t, servers, dir, name, append(manifests[name], "--accept-stream-loss")...) // the events that no saga had taken are gone with JetStream
 	}
 	for _, name := range names {
 		untilIn(t, clusterWithin, name+" is ready", func() bool {
