@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 const deployWait = 30 * time.Second
 
 func (c *client) clusterDeploy() *cobra.Command {
-	skipTests := false
+	skipTests, acceptSkew := false, false
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use: "deploy PATH...", Short: "Make manifests the next revision, on all nodes",
@@ -33,15 +34,23 @@ Then nothing changes either.`,
 		Example: "  edda cluster deploy manifests --why \"the new discount\"\n  edda cluster deploy shop.yaml --skip-tests --why \"the test is wrong, the saga is needed now\"",
 		Args:    args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			if skipTests {
-				if err := c.reasoned("--skip-tests"); err != nil {
+			query := url.Values{}
+			for _, f := range []struct {
+				set         bool
+				flag, param string
+			}{{skipTests, "--skip-tests", "skip_tests"}, {acceptSkew, "--accept-skew", "accept_skew"}} {
+				if !f.set {
+					continue
+				}
+				if err := c.reasoned(f.flag); err != nil {
 					return err
 				}
+				query.Set(f.param, "true")
 			}
 			if wait < 0 {
 				return usagef("--wait %s: want 0s or more", wait)
 			}
-			raw, err := c.deploy(cmd.Context(), paths, skipTests, wait)
+			raw, err := c.deploy(cmd.Context(), paths, query, wait)
 			if err != nil {
 				return err
 			}
@@ -62,13 +71,14 @@ Then nothing changes either.`,
 	}
 	c.registerReason(cmd)
 	cmd.Flags().BoolVar(&skipTests, "skip-tests", false, "take the manifests in although some of their tests fail; needs --why")
+	cmd.Flags().BoolVar(&acceptSkew, "accept-skew", false, "of a cluster with shards: take in also what one shard may emit past another that has the revision before; needs --why")
 	cmd.Flags().DurationVar(&wait, "wait", deployWait, "how long to try again while no node answers or owns the store")
 	c.output.register(cmd)
 	return cmd
 }
 
 // deploy sends the files. It may send them again, because files that run already change nothing.
-func (c *client) deploy(ctx context.Context, paths []string, skipTests bool, wait time.Duration) ([]byte, error) {
+func (c *client) deploy(ctx context.Context, paths []string, query url.Values, wait time.Duration) ([]byte, error) {
 	files, err := manifests.Sources(server.MaxDeployment, paths...)
 	if err != nil {
 		return nil, err
@@ -82,8 +92,8 @@ func (c *client) deploy(ctx context.Context, paths []string, skipTests bool, wai
 		return nil, err
 	}
 	path := "/cluster/manifests"
-	if skipTests {
-		path += "?skip_tests=true"
+	if len(query) > 0 {
+		path += "?" + query.Encode()
 	}
 	until := time.Now().Add(wait)
 	for {

@@ -41,6 +41,7 @@ func TestADeploymentWaitsForAnOwner(t *testing.T) {
 		"no time to wait": {func(int) bool { return s.refuse(http.StatusServiceUnavailable, "nobody owns it") }, []string{"--wait", "0s"}, exitFailed, "nobody owns it", 1},
 		"wrong":           {func(int) bool { return s.refuse(http.StatusUnprocessableEntity, "the manifests have errors") }, nil, exitFailed, "the manifests have errors", 1},
 		"no reason":       {nil, []string{"--skip-tests"}, exitUsage, "say why", 0},
+		"skew, no reason": {nil, []string{"--accept-skew"}, exitUsage, "--accept-skew", 0},
 		"no such file":    {nil, []string{"b.yaml"}, exitFailed, "b.yaml: no such file", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

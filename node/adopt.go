@@ -43,12 +43,26 @@ func (p *process) keepAdopted(ctx context.Context) error {
 
 // prepare builds the set and stores new texts. If there are problems in the manifests, it
 // stores nothing. The caller holds reloading.
-func (p *process) prepare(ctx context.Context, l loaded) (*saga.Set, manifests.Problems, error) {
-	set, problems, err := p.texts.Compose(p.set, l.programs)
+func (p *process) prepare(ctx context.Context, l loaded, in taking) (*saga.Set, manifests.Problems, error) {
+	set, problems, err := p.compose(l, in)
 	if err != nil || problems.Failed() {
 		return nil, problems, err
 	}
 	return set, nil, p.texts.Keep(ctx, set.Programs())
+}
+
+// compose builds the set of all versions, and judges it beside the running one: shards take it in one after the other. The
+// caller holds reloading.
+func (p *process) compose(l loaded, in taking) (*saga.Set, manifests.Problems, error) {
+	set, problems, err := p.texts.Compose(p.set, l.programs)
+	if err != nil || problems.Failed() || in.skew || p.settings.share.Whole() {
+		return set, problems, err
+	}
+	if problems = set.Skew(p.set); problems.Failed() {
+		problems = append(problems, manifests.Problem{Message: "the shards of a cluster take a revision in one after the other. " +
+			"If you know that nothing of this comes meanwhile, deploy it with --accept-skew --why TEXT"})
+	}
+	return set, problems, nil
 }
 
 // use installs a set as the running one. The caller holds reloading.

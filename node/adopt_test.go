@@ -37,7 +37,7 @@ func TestAReloadKeepsTheVersionOfAnInstanceThatStartsMeanwhile(t *testing.T) {
 	if err := errors.Join(p.adopt(versionOf(t, 1)), p.keepAdopted(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	set, problems, err := p.prepare(t.Context(), versionOf(t, 2))
+	set, problems, err := p.prepare(t.Context(), versionOf(t, 2), taking{})
 	if err != nil || problems.Failed() {
 		t.Fatal(err, problems)
 	}

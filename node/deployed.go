@@ -249,9 +249,9 @@ func (p *process) Deploy(ctx context.Context, q server.DeployOrder) (out server.
 	for _, f := range q.Body.Files {
 		next.Files = append(next.Files, store.DeployedFile(f))
 	}
-	check := testsMustPass
+	in := taking{next: &next, skew: q.AcceptSkew, dry: q.Check}
 	if q.SkipTests {
-		check = testsSkipped
+		in.tests = testsSkipped
 	}
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
@@ -264,15 +264,17 @@ func (p *process) Deploy(ctx context.Context, q server.DeployOrder) (out server.
 		return out, err
 	}
 	before := p.running()
-	problems, err := p.reloadManifests(ctx, check, &next)
-	p.audited(ctx, q.Operator, edda.ActDeploy, fmt.Sprintf("revision %d %s", next.Revision, p.becameOf(before, check, problems, err)))
+	problems, err := p.reloadManifests(ctx, in)
+	if !q.Check {
+		p.audited(ctx, q.Operator, edda.ActDeploy, fmt.Sprintf("revision %d %s", next.Revision, p.becameOf(before, in, problems, err)))
+	}
 	out.Problems = problemsOf(problems)
 	for i := range out.Problems { // the caller knows the names that it sent
 		if name, err := filepath.Rel(p.settings.revisionDir(next.Revision), out.Problems[i].File); err == nil && filepath.IsLocal(name) {
 			out.Problems[i].File = filepath.ToSlash(name)
 		}
 	}
-	if err != nil || problems.Failed() {
+	if err != nil || problems.Failed() || q.Check {
 		return out, errors.Join(err, os.RemoveAll(p.settings.revisionDir(next.Revision)))
 	}
 	out.Revision, out.Changed = next.Revision, true

@@ -47,28 +47,39 @@ func (p *process) reload(ctx context.Context, who server.Operator, check testChe
 	defer p.reloading.Unlock()
 	before := p.running()
 	kept = p.guards.reload()
-	problems, err = p.reloadManifests(ctx, check, nil)
-	p.audited(ctx, who, edda.ActReload, p.becameOf(before, check, problems, errors.Join(err, kept)))
+	problems, err = p.reloadManifests(ctx, taking{tests: check})
+	p.audited(ctx, who, edda.ActReload, p.becameOf(before, taking{tests: check}, problems, errors.Join(err, kept)))
 	return problems, kept, err
 }
 
-// reloadManifests changes everything, or nothing if there are errors. next is the revision that a cluster is to run from
-// now on; nil means the files that run already.
-func (p *process) reloadManifests(ctx context.Context, check testCheck, next *store.Deployment) (manifests.Problems, error) {
+// taking says which manifests are taken in, and how they are judged.
+type taking struct {
+	next  *store.Deployment // the revision that a cluster is to run from now on; nil means the files that run already
+	tests testCheck
+	skew  bool // of shards; see [saga.Set.Skew]
+	dry   bool // they are only judged
+}
+
+// reloadManifests changes everything, or nothing if there are errors.
+func (p *process) reloadManifests(ctx context.Context, in taking) (manifests.Problems, error) {
 	pipe := p.pipeline.Load()
 	if pipe == nil {
 		return nil, errNoPipeline
 	}
-	c, l, err := p.read(next)
+	c, l, err := p.read(in.next)
 	if err != nil || l.problems.Failed() {
 		return l.problems, err
 	}
-	if p.stay != nil && next == nil {
-		check = testsSkipped // they were judged when the revision came
+	if p.stay != nil && in.next == nil {
+		in.tests = testsSkipped // they were judged when the revision came
 	}
-	tests, err := l.runTests(ctx, check)
+	tests, err := l.runTests(ctx, in.tests)
 	if l.problems = append(tests, l.problems...); err != nil || l.problems.Failed() {
 		return l.problems, err
+	}
+	if in.dry {
+		_, problems, err := p.compose(l, in)
+		return append(l.problems, problems...), err
 	}
 	if err := p.reserve(ctx, pipe, c.Tenants, l.effects); err != nil {
 		if !errors.Is(err, edda.Permanent) {
@@ -76,7 +87,7 @@ func (p *process) reloadManifests(ctx context.Context, check testCheck, next *st
 		}
 		return append(l.problems, manifests.Problem{Message: err.Error()}), nil
 	}
-	problems, err := p.swap(ctx, pipe, c, l, next)
+	problems, err := p.swap(ctx, pipe, c, l, in)
 	if err != nil || problems.Failed() {
 		return problems, errors.Join(err, p.giveBack(ctx, pipe, c.Tenants, l.effects))
 	}
@@ -130,10 +141,10 @@ func (p *process) reread() (Config, manifests.Problems) {
 
 // swap installs the manifests and returns all problems, including warnings. Steps that may
 // fail come first, so that a failure changes nothing.
-func (p *process) swap(ctx context.Context, pipe *pipeline, c Config, l loaded, next *store.Deployment) (manifests.Problems, error) {
+func (p *process) swap(ctx context.Context, pipe *pipeline, c Config, l loaded, in taking) (manifests.Problems, error) {
 	var set *saga.Set
 	if p.settings.sagas() {
-		next, problems, err := p.prepare(ctx, l)
+		next, problems, err := p.prepare(ctx, l, in)
 		if l.problems = append(l.problems, problems...); err != nil || problems.Failed() {
 			return l.problems, err
 		}
@@ -143,7 +154,7 @@ func (p *process) swap(ctx context.Context, pipe *pipeline, c Config, l loaded, 
 	if err != nil {
 		return l.problems, err
 	}
-	begin.deployed = next
+	begin.deployed = in.next
 	if err := p.swapEffects(pipe, l.effects); err != nil {
 		return l.problems, err
 	}
@@ -205,7 +216,7 @@ func (p *process) running() map[string]string {
 const maxChanges = 50
 
 // becameOf describes the outcome of a reload for the audit.
-func (p *process) becameOf(before map[string]string, check testCheck, problems manifests.Problems, err error) string {
+func (p *process) becameOf(before map[string]string, in taking, problems manifests.Problems, err error) string {
 	var parts []string
 	switch {
 	case problems.Failed():
@@ -217,8 +228,11 @@ func (p *process) becameOf(before map[string]string, check testCheck, problems m
 	if err != nil {
 		parts = append(parts, "failed: "+err.Error())
 	}
-	if check == testsSkipped {
+	if in.tests == testsSkipped {
 		parts = append(parts, "tests skipped")
+	}
+	if in.skew {
+		parts = append(parts, "skew of shards accepted")
 	}
 	return strings.Join(parts, "; ")
 }

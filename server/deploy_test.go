@@ -28,6 +28,7 @@ func TestADeploymentIsRefusedBeforeTheProcessSeesIt(t *testing.T) {
 		"file and folder":  {"", file("a/b/c.yaml") + "," + file("a"), 422, `there is a file \"a\", so it is no folder`},
 		"too many bytes":   {"", `{"name":"a",` + half + `,{"name":"b",` + half, 413, "a revision has at most 1048576"},
 		"no reason":        {"?skip_tests=true", file("a.yaml"), 422, "a deployment without tests"},
+		"skew, no reason":  {"?accept_skew=true", file("a.yaml"), 422, "with a skew of shards, needs a reason"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.deployed = nil

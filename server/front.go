@@ -112,9 +112,10 @@ func (f *Front) spread(mux *http.ServeMux) {
 	handle("POST /v1/deadletters/{id}/{verb}", f.ofLetter)
 	handle("POST /v1/deadletters/{verb}", f.portions)
 	mux.HandleFunc("POST /admin/drain", f.drain) // of the whole node, whatever shard is named
-	for _, pattern := range []string{"POST /admin/reload", "POST /cluster/manifests", "POST /cluster/finalize", "POST /cluster/forget/{node}"} {
+	for _, pattern := range []string{"POST /admin/reload", "POST /cluster/finalize", "POST /cluster/forget/{node}"} {
 		handle(pattern, f.each)
 	}
+	handle("POST /cluster/manifests", f.deploy)
 	for _, pattern := range []string{
 		"POST /cluster/move", "POST /v1/backup", "POST /admin/gc", "POST /admin/backup", "POST /admin/doctor", "POST /admin/compact",
 	} {
@@ -230,18 +231,51 @@ func (d *Drain) add(part Drain, name string) {
 
 // each makes a call at each shard in turn, and answers with the first failure or else with the last answer.
 func (f *Front) each(w http.ResponseWriter, r *http.Request) {
+	if body, ok := whole(w, r); ok {
+		f.inTurn(r, body, takenBefore).copyTo(w)
+	}
+}
+
+// deploy has each shard judge the manifests before the first one takes them in: one of them may lack a secret.
+func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
+	body, ok := whole(w, r)
+	if !ok {
+		return
+	}
+	check := r.Clone(r.Context())
+	query := r.URL.Query()
+	only := query.Get("check") == "true"
+	query.Set("check", "true")
+	check.URL.RawQuery = query.Encode()
+	a := f.inTurn(check, body, "")
+	if a.status < 300 && !only {
+		a = f.inTurn(r, body, takenBefore)
+	}
+	a.copyTo(w)
+}
+
+// takenBefore explains the failure of a shard behind others.
+const takenBefore = "the shards before it have taken the call, and take it again without harm: repeat it"
+
+// whole reads the body of a call that several shards get.
+func whole(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		problem(w, http.StatusRequestEntityTooLarge, err.Error())
-		return
 	}
+	return body, err == nil
+}
+
+// inTurn makes a call at each shard, and returns the first failure or else the last answer. A failure behind another shard
+// says before, too.
+func (f *Front) inTurn(r *http.Request, body []byte, before string) *recorded {
 	var a, missing *recorded
 	after := ""
 	for i := range f.shards {
 		again := r.Clone(r.Context())
 		again.Body = io.NopCloser(bytes.NewReader(body))
 		asked := f.ask(again, i)
-		if asked.status == http.StatusNotFound { // this shard has forgotten the node already
+		if asked.status == http.StatusNotFound { // of a forget: this shard has forgotten the node already
 			missing = asked
 			continue
 		}
@@ -249,9 +283,9 @@ func (f *Front) each(w http.ResponseWriter, r *http.Request) {
 			a.explain(i, after)
 			break
 		}
-		after = "the shards before it have taken the call, and take it again without harm: repeat it"
+		after = before
 	}
-	cmp.Or(a, missing).copyTo(w)
+	return cmp.Or(a, missing)
 }
 
 // ofLetter passes a call to the shard that has the dead letter in its path.

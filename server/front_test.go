@@ -752,20 +752,6 @@ func TestAnAnswerThatBreaksOffIsOneOfTheFront(t *testing.T) {
 	}
 }
 
-// TestANodeIsForgottenWhereItIsKnown: a call that a shard refused can be made again.
-func TestANodeIsForgottenWhereItIsKnown(t *testing.T) {
-	gone := func(w http.ResponseWriter, _ *http.Request) {
-		problem(w, http.StatusNotFound, "the cluster has no such node")
-	}
-	known := func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, ClusterForgotten{"n3"}) }
-	if got := callFront(frontOf(t, gone, known, gone), "POST", "/cluster/forget/n3", ""); got.Code != http.StatusOK {
-		t.Errorf("%d %s", got.Code, got.Body)
-	}
-	if got := callFront(frontOf(t, gone, gone), "POST", "/cluster/forget/n3", ""); got.Code != http.StatusNotFound {
-		t.Errorf("no shard knows it: %d %s", got.Code, got.Body)
-	}
-}
-
 func TestACursorOfOneShardIsRefused(t *testing.T) {
 	f := frontOf(t, naming(0), naming(1))
 	if got := callFront(f, "GET", "/v1/instances?after=WyJvcmRlciIsIk8xIl0", ""); got.Code != http.StatusUnprocessableEntity || !strings.Contains(got.Body.String(), "begin the list anew") {

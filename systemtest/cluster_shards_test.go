@@ -276,7 +276,12 @@ func TestAClusterOfSeveralShards(t *testing.T) {
 		}
 	})
 	t.Run("manifests go to each shard", func(t *testing.T) {
-		next := write(t, dir, "next.yaml", strings.ReplaceAll(strings.Replace(shardedSagas, "saga: order\nversion: 1", "saga: order\nversion: 2", 1), "CALLS", calls.URL))
+		sagas := strings.ReplaceAll(strings.Replace(shardedSagas, "saga: order\nversion: 1", "saga: order\nversion: 2", 1), "CALLS", calls.URL)
+		skewed := strings.NewReplacer("{event: Ended,", "{event: Closed,", "order.Ended", "order.Closed", "saga: listener\nversion: 1", "saga: listener\nversion: 2").Replace(sagas)
+		if out, code := nodes["n2"].cli("cluster", "deploy", write(t, dir, "skewed.yaml", skewed)); code == 0 || !strings.Contains(out, "Deploy listener first, and then order") {
+			t.Errorf("a revision that a shard may emit past another: %d %s", code, out)
+		}
+		next := write(t, dir, "next.yaml", sagas)
 		if out, code := nodes["n2"].cli("cluster", "deploy", next, "--why", "a test"); code != 0 {
 			t.Fatalf("deploy: %d %s", code, out)
 		}

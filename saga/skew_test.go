@@ -1,0 +1,55 @@
+package saga
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"edda/manifests"
+)
+
+// TestSkewOfShards: what one shard emits with the next revision must not come past another that has the one before.
+func TestSkewOfShards(t *testing.T) {
+	const (
+		order  = "saga: order\nversion: 1\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		paying = "saga: order\nversion: 2\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{event: paid}, {done: true}]}\n"
+		later  = "saga: order\nversion: 3\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{event: paid}, {event: seen}, {done: true}]}\n"
+		child  = "saga: order\nversion: 2\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{start: ship, key: meta.correlation_id}]}\n  ship.ok: {do: [{done: true}]}\n"
+		chosen = "saga: order\nversion: 3\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{start: ship, key: meta.correlation_id, event: Packed}]}\n  ship.ok: {do: [{done: true}]}\n"
+		keyed  = "saga: order\nversion: 2\nkey: event.id\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		ship   = "saga: ship\nversion: 1\nkey: meta.correlation_id\non:\n  Begun: {start: true, do: [{done: true}]}\n"
+		hears  = "saga: ship\nversion: 2\nkey: meta.correlation_id\non:\n  Begun: {start: true}\n  order.paid: {do: [{done: true}]}\n"
+		either = "saga: ship\nversion: 2\nkey: meta.correlation_id\non:\n  Begun: {start: true}\n  order.paid & Packed: {do: [{done: true}]}\n"
+		packed = "saga: ship\nversion: 3\nkey: meta.correlation_id\non:\n  Begun: {start: true, do: [{done: true}]}\n  Packed: {start: true, do: [{done: true}]}\n"
+	)
+	of := func(texts ...string) []string { return texts }
+	for name, tt := range map[string]struct {
+		before, next []string
+		says         []string // one for each problem
+	}{
+		"nothing new":                   {of(paying, hears), of(paying, hears), nil},
+		"both in one revision":          {of(order, ship), of(paying, hears), []string{"saga order emits order.paid from this revision on, and saga ship takes it only then"}},
+		"a part of a group":             {of(order, ship), of(paying, either), []string{"saga ship takes it only then"}},
+		"both sagas are new":            {of(ship), of(paying, hears), []string{"Deploy ship first, and then order"}},
+		"the listener first":            {of(order, hears), of(paying, hears), nil},
+		"the listener afterwards":       {of(paying, ship), of(paying, hears), nil},
+		"nobody listens":                {of(order, ship), of(paying, ship), nil},
+		"emitted by the version before": {of(paying, ship), of(later, hears), nil},
+		"a child with its parent":       {of(order), of(child, ship), []string{"deploy ship first, and then order"}},
+		"a child that is there":         {of(order, ship), of(child, ship), nil},
+		"a child that nobody has":       {of(order), of(child), nil},
+		"a child's new start":           {of(child, ship), of(chosen, packed), []string{"saga order starts saga ship as only this revision can"}},
+		"a child's start is there":      {of(child, packed), of(chosen, packed), nil},
+		"another key":                   {of(order), of(keyed), []string{"saga order has another key than in the revision before"}},
+		"gone":                          {of(order, ship), of(ship), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := setOf(t, tt.next...).Skew(setOf(t, tt.before...))
+			if !slices.EqualFunc(got, tt.says, func(p manifests.Problem, says string) bool {
+				return strings.Contains(p.Message, says) && !p.Warning && p.File != nil && p.Pos.Line > 0
+			}) {
+				t.Errorf("%q\nwant %q", got, tt.says)
+			}
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"edda/internal/testkit"
+)
+
+// TestManifestsAreJudgedByAllShardsFirst: what one of them refuses, such as for a secret that its node lacks, changes none.
+func TestManifestsAreJudgedByAllShardsFirst(t *testing.T) {
+	var got []string
+	shard := func(i int, refuses string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			text := testkit.Value[[]byte](t)(io.ReadAll(r.Body))
+			got = append(got, fmt.Sprintf("%d %s %s", i, r.URL.RawQuery, text))
+			if r.URL.Query().Get("check") == refuses {
+				problem(w, http.StatusUnprocessableEntity, "the manifests have errors")
+				return
+			}
+			answer(w, http.StatusOK, Deployed{Revision: 2, Changed: true})
+		}
+	}
+	for name, tt := range map[string]struct {
+		query, refuses string // of the second shard: check=…
+		calls          []string
+		code           int
+		says           string
+	}{
+		"a deployment": {"?skip_tests=true", "never", []string{"0 check=true&skip_tests=true F", "1 check=true&skip_tests=true F", "0 skip_tests=true F", "1 skip_tests=true F"},
+			http.StatusOK, `"revision":2`},
+		"a judgement":        {"?check=true", "never", []string{"0 check=true F", "1 check=true F"}, http.StatusOK, `"revision":2`},
+		"refused":            {"", "true", []string{"0 check=true F", "1 check=true F"}, http.StatusUnprocessableEntity, `"shard 1: the manifests have errors"`},
+		"refused in the act": {"", "", []string{"0 check=true F", "1 check=true F", "0  F", "1  F"}, http.StatusUnprocessableEntity, "the shards before it have taken the call"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got = nil
+			a := callFront(frontOf(t, shard(0, "never"), shard(1, tt.refuses)), "POST", "/cluster/manifests"+tt.query, "F")
+			if a.Code != tt.code || !strings.Contains(a.Body.String(), tt.says) || !slices.Equal(got, tt.calls) {
+				t.Errorf("%d %s\ncalls %q\nwant  %q", a.Code, a.Body, got, tt.calls)
+			}
+		})
+	}
+}
+
+// TestANodeIsForgottenWhereItIsKnown: a call that a shard refused can be made again.
+func TestANodeIsForgottenWhereItIsKnown(t *testing.T) {
+	gone := func(w http.ResponseWriter, _ *http.Request) {
+		problem(w, http.StatusNotFound, "the cluster has no such node")
+	}
+	known := func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, ClusterForgotten{"n3"}) }
+	if got := callFront(frontOf(t, gone, known, gone), "POST", "/cluster/forget/n3", ""); got.Code != http.StatusOK {
+		t.Errorf("%d %s", got.Code, got.Body)
+	}
+	if got := callFront(frontOf(t, gone, gone), "POST", "/cluster/forget/n3", ""); got.Code != http.StatusNotFound {
+		t.Errorf("no shard knows it: %d %s", got.Code, got.Body)
+	}
+}
