@@ -174,7 +174,7 @@ func runShards(ctx context.Context, s Settings, n int, h Hooks, sup *systemd) er
 func runBehind(ctx context.Context, f *front, s Settings, n int, h Hooks, sup *systemd) error {
 	nodes := make([]*clusterNode, n)
 	g, running := errgroup.WithContext(ctx)
-	defer context.AfterFunc(running, sup.stopping)()
+	defer context.AfterFunc(running, func() { tellEnd(sup, context.Cause(running)) })()
 	for i, part := range newSystemdParts(sup, n) {
 		hooks := h
 		hooks.Log = h.Log.With(zap.Int("shard", i))
@@ -215,6 +215,14 @@ func runBehind(ctx context.Context, f *front, s Settings, n int, h Hooks, sup *s
 		return nil
 	}
 	return err
+}
+
+// tellEnd tells systemd that this node ends for a cause. It does not where the node goes on with another number of shards.
+func tellEnd(sup *systemd, cause error) {
+	var other *shardsError
+	if !errors.As(cause, &other) {
+		sup.stopping()
+	}
 }
 
 // errShardEnded ends the other shards of a node when one has ended in order, as after a drain.

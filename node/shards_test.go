@@ -38,6 +38,16 @@ func TestANodeEndsWithTheServerOfItsShards(t *testing.T) {
 	}
 }
 
+// TestSystemdIsToldOfAnEndOnly: else it would kill a node that begins again with the number of shards that it has learnt.
+func TestSystemdIsToldOfAnEndOnly(t *testing.T) {
+	for cause, want := range map[error]int{context.Canceled: 1, errShardEnded: 1, fmt.Errorf("shard 1: %w", &shardsError{"shop", 4, 2}): 0} {
+		s, states := told()
+		if tellEnd(s, cause); len(*states) != want {
+			t.Errorf("%v: systemd is told %v", cause, *states)
+		}
+	}
+}
+
 // TestTheFoldersOfANodeTellItsShards, also if one of them is lost: its cluster has another copy. Where all of them are needed,
 // some are refused.
 func TestTheFoldersOfANodeTellItsShards(t *testing.T) {
