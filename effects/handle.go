@@ -213,17 +213,17 @@ func (o outcome) shallow() outcome {
 // another call. A store that must be opened again takes nothing more, so a stop does not wait for it.
 func (j *job) insist(write func() error) bool {
 	for first := true; ; first = false {
-		err, until := write(), j.calls
+		err, until, say := write(), j.calls, "a result cannot be written, trying again"
 		switch {
 		case err == nil:
 			return true
 		case errors.Is(err, ErrTaken):
 			return false
 		case errors.Is(err, store.ErrBroken):
-			until = j.working
+			until, say = j.working, "a result cannot be written before a restart"
 		}
 		if first {
-			j.w.o.Log.Error("a result cannot be written, trying again", fields(j.c, err)...)
+			j.w.o.Log.Error(say, fields(j.c, err)...)
 		}
 		if backoff.Wait(until, ledgerAgain) != nil {
 			return false
