@@ -60,21 +60,23 @@ VOLUME       = $(filter-out ./systemtest,$(sort $(patsubst %/,./%,$(dir $(VOLUME
 VOLUME_TESTS = $(shell grep -hoE '^func Test[A-Za-z0-9]+' $(VOLUME_FILES) | cut -c6- | paste -sd '|')
 
 # `make check` vets all of it, tests included, and more strictly than a test run does.
-# Two runs go on at a time, since each waits for much: one without the race detector, which
-# begins with the tests of the whole system, and one with it. The module of the tools comes
-# last; one line at the end counts all. The tests of deploy/ read files outside their module,
-# which the test cache does not see: hence -count 1.
+# Two runs go on at a time, since each waits for much: one with the race detector, and one that
+# begins without it, with the tests of the whole system. That one is shorter, so it ends with
+# some packages and the module of the tools under the race detector; one line at the end counts
+# all. The tests of deploy/ read files outside their module, which the test cache does not see:
+# hence -count 1.
 test: servers $(BIN)/gotestsum ## every test, with the race detector where there are goroutines; installs or finds what it needs
 	$(BIN)/gotestsum --format pkgname --format-hide-empty-pkg --raw-command -- sh -c '\
-		raced=$$($(GO) list ./... | grep -vxE "edda/(internal/archtest|saga|expression|manifests|systemtest)") || exit 1; \
-		plain=$$(mktemp) || exit 1; trap "rm -f $$plain" EXIT; \
+		raced=$$($(GO) list ./... | grep -vxE "edda/(internal/archtest|saga|expression|manifests|systemtest|stream.*)") || exit 1; \
+		other=$$(mktemp) || exit 1; trap "rm -f $$other" EXIT; \
 		{ $(GO_TEST) -run "^($(VOLUME_TESTS))$$" ./systemtest; code=$$?; $(GO_TEST) $(PURE) || code=1; \
 			$(GO_TEST) -run "^($(VOLUME_TESTS))$$" $(VOLUME) || code=1; \
-			(cd tools && $(GO_TEST) -count 1 ./deploy) || code=1; exit $$code; } > $$plain & pid=$$!; \
+			(cd tools && $(GO_TEST) -count 1 ./deploy) || code=1; \
+			CGO_ENABLED=1 $(GO_TEST) -race ./stream/... || code=1; \
+			(cd tools && CGO_ENABLED=1 $(GO_TEST) -race ./...) || code=1; exit $$code; } > $$other & pid=$$!; \
 		trap "trap - TERM; kill 0" INT TERM; \
 		CGO_ENABLED=1 $(GO_TEST) -race ./systemtest $$raced; code=$$?; \
-		cd tools && CGO_ENABLED=1 $(GO_TEST) -race ./... || code=1; \
-		wait $$pid || code=1; cat $$plain; exit $$code'
+		wait $$pid || code=1; cat $$other; exit $$code'
 
 # What needs a server, Python or the binary is left to `make test`, and so is what costs minutes.
 # Not by -short: the property tests would try a fifth, too few for some to say anything. The
