@@ -128,6 +128,14 @@ func (d *Detector) Looked(id string, revision uint64, now time.Duration) (convic
 	return n.dead
 }
 
+// Known is the revision of the last beat of a node that is known; 0 without any.
+func (d *Detector) Known(id string) uint64 {
+	if n := d.nodes[id]; n != nil {
+		return n.revision
+	}
+	return 0
+}
+
 // Left handles a node that has deleted its key, because it stopped.
 func (d *Detector) Left(id string) { delete(d.nodes, id) }
 

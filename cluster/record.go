@@ -20,7 +20,7 @@ const (
 // Record is one record of the log.
 type Record struct {
 	Kind  Kind
-	Epoch uint64 // the fencing token: it counts owners, from 1
+	Epoch uint64 // the fencing token: each owner has a later one
 	LSN   uint64 // the number of the last WAL entry up to this record, without gaps
 	Prev  uint32 // Sum of the record before
 	// Node names the run of the process that wrote the record: a node and its start. Two processes of

@@ -430,6 +430,11 @@ func (c *chaos) departs() {
 	left := c.owner()
 	c.note("%s leaves for good, and the log has no leader", left.node)
 	c.stored.elect(6 * time.Second)
+	for _, l := range c.all() {
+		l.mu.Lock()
+		l.deaf = time.Now().Add(departsWithin) // the leader of the table says it
+		l.mu.Unlock()
+	}
 	left.stop()
 	for until := time.Now().Add(departsWithin); ; c.wait(200 * time.Millisecond) {
 		if o := c.owner(); o != nil && o != left {

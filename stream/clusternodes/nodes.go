@@ -304,7 +304,11 @@ func (n *Nodes) look(ctx context.Context, id string) {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 	case err != nil:
 		return
-	case m.Header.Get("KV-Operation") != "": // it has left; if it was to be the owner, it is as dead as any
+	case m.Header.Get("KV-Operation") != "": // it has left, so it has no beat
+		if n.knows(id) < m.Sequence && n.knows(id) > 0 { // the watch is behind
+			n.left(id)
+			return
+		}
 	default:
 		revision = m.Sequence
 	}
@@ -406,6 +410,13 @@ func (n *Nodes) replaced(run string) error {
 		return nil
 	}
 	return n.taken(ErrReplaced)
+}
+
+// knows returns the revision of the last known beat of a node; 0 without any.
+func (n *Nodes) knows(id string) uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.detector.Known(id)
 }
 
 func (n *Nodes) left(id string) {
