@@ -22,7 +22,7 @@ import (
 const deployWait = 30 * time.Second
 
 func (c *client) clusterDeploy() *cobra.Command {
-	skipTests, acceptSkew := false, false
+	skipTests, acceptSkew, check := false, false, false
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use: "deploy PATH...", Short: "Make manifests the next revision, on all nodes",
@@ -47,6 +47,9 @@ Then nothing changes either.`,
 				}
 				query.Set(f.param, "true")
 			}
+			if check {
+				query.Set("check", "true")
+			}
 			if wait < 0 {
 				return usagef("--wait %s: want 0s or more", wait)
 			}
@@ -63,7 +66,9 @@ Then nothing changes either.`,
 			}
 			c.warn(d.Problems)
 			said := fmt.Sprintf("revision %d runs", d.Revision)
-			if !d.Changed {
+			if check {
+				said = fmt.Sprintf("the files may be the next revision; revision %d runs", d.Revision)
+			} else if !d.Changed {
 				said = fmt.Sprintf("revision %d runs already, with these files", d.Revision)
 			}
 			return c.acted(raw, fmt.Sprint(d.Revision), said, nil)
@@ -71,7 +76,8 @@ Then nothing changes either.`,
 	}
 	c.registerReason(cmd)
 	cmd.Flags().BoolVar(&skipTests, "skip-tests", false, "take the manifests in although some of their tests fail; needs --why")
-	cmd.Flags().BoolVar(&acceptSkew, "accept-skew", false, "of a cluster with shards: take in also what one shard may emit past another that has the revision before; needs --why")
+	cmd.Flags().BoolVar(&acceptSkew, "accept-skew", false, "take in also facts and starts that a shard with the previous revision would lose; needs --why")
+	cmd.Flags().BoolVar(&check, "check", false, "only judge the manifests, by the owner of each shard; nothing changes")
 	cmd.Flags().DurationVar(&wait, "wait", deployWait, "how long to try again while no node answers or owns the store")
 	c.output.register(cmd)
 	return cmd

@@ -28,6 +28,7 @@ func TestADeploymentWaitsForAnOwner(t *testing.T) {
 	}{
 		"at once":        {func(int) bool { return answer(`{"revision":3,"changed":true}`) }, nil, exitDone, "revision 3 runs\n", 1},
 		"the same files": {func(int) bool { return answer(`{"revision":3}`) }, nil, exitDone, "revision 3 runs already, with these files\n", 1},
+		"only judged":    {func(int) bool { return answer(`{"revision":3}`) }, []string{"--check"}, exitDone, "the files may be the next revision; revision 3 runs\n", 1},
 		"a warning": {func(int) bool {
 			return answer(`{"revision":3,"changed":true,"problems":[{"file":"a.yaml","line":1,"column":2,"warning":true,"message":"it never ends"}]}`)
 		}, nil, exitDone, "warning: a.yaml:1:2: it never ends", 1},

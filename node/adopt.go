@@ -51,11 +51,11 @@ func (p *process) prepare(ctx context.Context, l loaded, in taking) (*saga.Set, 
 	return set, nil, p.texts.Keep(ctx, set.Programs())
 }
 
-// compose builds the set of all versions, and judges it beside the running one: shards take it in one after the other. The
-// caller holds reloading.
+// compose builds the set of all versions, and judges a revision beside the running one: shards take it in one after the
+// other. The caller holds reloading.
 func (p *process) compose(l loaded, in taking) (*saga.Set, manifests.Problems, error) {
 	set, problems, err := p.texts.Compose(p.set, l.programs)
-	if err != nil || problems.Failed() || in.skew || p.settings.share.Whole() {
+	if err != nil || problems.Failed() || in.acceptSkew || in.next == nil || p.settings.share.Whole() {
 		return set, problems, err
 	}
 	if problems = set.Skew(p.set); problems.Failed() {

@@ -249,7 +249,7 @@ func (p *process) Deploy(ctx context.Context, q server.DeployOrder) (out server.
 	for _, f := range q.Body.Files {
 		next.Files = append(next.Files, store.DeployedFile(f))
 	}
-	in := taking{next: &next, skew: q.AcceptSkew, dry: q.Check}
+	in := taking{next: &next, acceptSkew: q.AcceptSkew, checkOnly: q.Check}
 	if q.SkipTests {
 		in.tests = testsSkipped
 	}
@@ -265,7 +265,7 @@ func (p *process) Deploy(ctx context.Context, q server.DeployOrder) (out server.
 	}
 	before := p.running()
 	problems, err := p.reloadManifests(ctx, in)
-	if !q.Check {
+	if !q.Check || err != nil || problems.Failed() { // of a cluster with shards, a refused deployment ends with the check
 		p.audited(ctx, q.Operator, edda.ActDeploy, fmt.Sprintf("revision %d %s", next.Revision, p.becameOf(before, in, problems, err)))
 	}
 	out.Problems = problemsOf(problems)

@@ -76,7 +76,7 @@ func (t *stay) replaceable(m *membership, transaction uint64, why error) error {
 		what = "has more than the copy with which the log was begun again"
 	}
 	return edda.Classify(edda.Permanent, "the store in folder %s ends at transaction %d and %s, so no copy may take its place: move it away, "+
-		"or begin the log with it (edda cluster relog, when all nodes have stopped): %v", t.dir(), transaction, what, why) // not why itself, which asks for a copy
+		"or begin the log with it (edda cluster relog, when all nodes have stopped): %v", t.dir(), transaction, what, why) // the caller copies the store for ErrDiverged and ErrTrimmed
 }
 
 // lostWithin is how long a loss must show before this node believes it. A NATS server that has just started, or was

@@ -54,10 +54,10 @@ func (p *process) reload(ctx context.Context, who server.Operator, check testChe
 
 // taking says which manifests are taken in, and how they are judged.
 type taking struct {
-	next  *store.Deployment // the revision that a cluster is to run from now on; nil means the files that run already
-	tests testCheck
-	skew  bool // of shards; see [saga.Set.Skew]
-	dry   bool // they are only judged
+	next       *store.Deployment // the revision that a cluster is to run from now on; nil means the files that run already
+	tests      testCheck
+	acceptSkew bool // of shards; see [saga.Set.Skew]
+	checkOnly  bool // nothing changes
 }
 
 // reloadManifests changes everything, or nothing if there are errors.
@@ -77,7 +77,7 @@ func (p *process) reloadManifests(ctx context.Context, in taking) (manifests.Pro
 	if l.problems = append(tests, l.problems...); err != nil || l.problems.Failed() {
 		return l.problems, err
 	}
-	if in.dry {
+	if in.checkOnly {
 		_, problems, err := p.compose(l, in)
 		return append(l.problems, problems...), err
 	}
@@ -231,7 +231,7 @@ func (p *process) becameOf(before map[string]string, in taking, problems manifes
 	if in.tests == testsSkipped {
 		parts = append(parts, "tests skipped")
 	}
-	if in.skew {
+	if in.acceptSkew {
 		parts = append(parts, "skew of shards accepted")
 	}
 	return strings.Join(parts, "; ")

@@ -217,7 +217,8 @@ func runBehind(ctx context.Context, f *front, s Settings, n int, h Hooks, sup *s
 	return err
 }
 
-// tellEnd tells systemd that this node ends for a cause. It does not where the node goes on with another number of shards.
+// tellEnd tells systemd that this node ends for a cause. It does not where the number of shards was wrong: the node goes on
+// with another one, if it may.
 func tellEnd(sup *systemd, cause error) {
 	var other *shardsError
 	if !errors.As(cause, &other) {

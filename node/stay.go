@@ -505,6 +505,6 @@ func (t *stay) place(ctx context.Context, r *store.Replica) (at cluster.Mark, er
 }
 
 // epochBefore is the epoch behind which a log begins that was founded at a time. It is later than each of a log before it,
-// because takeovers take longer than a second. So an owner that was cut off when that one was lost is a former owner in
-// the new log, too, and its lease is no reason to stop the new owner.
+// because that one has had fewer owners than seconds. An owner that was cut off when the log before was lost is therefore
+// a former owner in the new one, too. Its lease stops no new owner.
 func epochBefore(founded time.Time) uint64 { return uint64(max(0, founded.Unix())) }

@@ -118,7 +118,7 @@ func TestALogThatBeginsAgainHasLaterEpochs(t *testing.T) {
 		testkit.Must(t, r.Close())
 		return at.Epoch
 	}
-	const takeovers = 1000 // a second each at least
+	const takeovers = 1000 // fewer than one a second
 	first := epoch(time.Unix(1000, 0))
 	if again := epoch(time.Unix(1000+takeovers, 0)); first == 0 || again < first+takeovers {
 		t.Errorf("the logs begin behind the epochs %d and %d", first, again)

@@ -20,6 +20,8 @@ func TestSkewOfShards(t *testing.T) {
 		ship   = "saga: ship\nversion: 1\nkey: meta.correlation_id\non:\n  Begun: {start: true, do: [{done: true}]}\n"
 		hears  = "saga: ship\nversion: 2\nkey: meta.correlation_id\non:\n  Begun: {start: true}\n  order.paid: {do: [{done: true}]}\n"
 		either = "saga: ship\nversion: 2\nkey: meta.correlation_id\non:\n  Begun: {start: true}\n  order.paid & Packed: {do: [{done: true}]}\n"
+		begins = "saga: ship\nversion: 3\nkey: meta.correlation_id\non:\n  Begun: {start: true}\n  order.paid: {start: true, do: [{done: true}]}\n"
+		named  = "saga: sale\nversion: 1\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{done: true}]}\n"
 		packed = "saga: ship\nversion: 3\nkey: meta.correlation_id\non:\n  Begun: {start: true, do: [{done: true}]}\n  Packed: {start: true, do: [{done: true}]}\n"
 	)
 	of := func(texts ...string) []string { return texts }
@@ -35,12 +37,15 @@ func TestSkewOfShards(t *testing.T) {
 		"the listener afterwards":       {of(paying, ship), of(paying, hears), nil},
 		"nobody listens":                {of(order, ship), of(paying, ship), nil},
 		"emitted by the version before": {of(paying, ship), of(later, hears), nil},
-		"a child with its parent":       {of(order), of(child, ship), []string{"deploy ship first, and then order"}},
+		"a child with its parent":       {of(order), of(child, ship), []string{"Deploy ship first, and then order"}},
 		"a child that is there":         {of(order, ship), of(child, ship), nil},
 		"a child that nobody has":       {of(order), of(child), nil},
-		"a child's new start":           {of(child, ship), of(chosen, packed), []string{"saga order starts saga ship as only this revision can"}},
+		"a child's new start":           {of(child, ship), of(chosen, packed), []string{"saga order starts saga ship, and the revision before has no handler for that start"}},
 		"a child's start is there":      {of(child, packed), of(chosen, packed), nil},
 		"another key":                   {of(order), of(keyed), []string{"saga order has another key than in the revision before"}},
+		"a start of the listener":       {of(order, hears), of(paying, begins), []string{"saga ship takes it only then"}},
+		"another name":                  {of(order), of(named), []string{"saga sale takes the place of saga order"}},
+		"beside the one before":         {of(order), of(order, named), nil},
 		"gone":                          {of(order, ship), of(ship), nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,7 +33,7 @@ type Revision struct {
 type DeployOrder struct {
 	Operator
 	SkipTests  bool `query:"skip_tests" doc:"take the manifests in although tests of theirs fail; needs a reason"`
-	AcceptSkew bool `query:"accept_skew" doc:"of a cluster with several shards: take in also what one shard may emit past another one that has the revision before; needs a reason"`
+	AcceptSkew bool `query:"accept_skew" doc:"take in also facts and starts that a shard with the previous revision would lose; needs a reason"`
 	Check      bool `query:"check" doc:"only judge the manifests; nothing changes"`
 	Body       struct {
 		Files []ManifestFile `json:"files" minItems:"1" maxItems:"10000"`
@@ -43,7 +43,7 @@ type DeployOrder struct {
 // Deployed is the result of a deployment, or why it changed nothing.
 type Deployed struct {
 	Revision uint64    `json:"revision" doc:"that runs now"`
-	Changed  bool      `json:"changed" doc:"false if these files ran already"`
+	Changed  bool      `json:"changed" doc:"false if these files ran already, or were only judged"`
 	Problems []Problem `json:"problems,omitempty"`
 }
 

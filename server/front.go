@@ -266,9 +266,9 @@ func whole(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 	return body, err == nil
 }
 
-// inTurn makes a call at each shard, and returns the first failure or else the last answer. A failure behind another shard
-// says before, too.
-func (f *Front) inTurn(r *http.Request, body []byte, before string) *recorded {
+// inTurn makes a call at each shard, and returns the first failure or else the last answer. The hint goes with a failure
+// behind another shard.
+func (f *Front) inTurn(r *http.Request, body []byte, hint string) *recorded {
 	var a, missing *recorded
 	after := ""
 	for i := range f.shards {
@@ -283,7 +283,7 @@ func (f *Front) inTurn(r *http.Request, body []byte, before string) *recorded {
 			a.explain(i, after)
 			break
 		}
-		after = before
+		after = hint
 	}
 	return cmp.Or(a, missing)
 }

@@ -572,11 +572,11 @@ func TestAnActOnEachShardStopsAtTheFirstFailure(t *testing.T) {
 		answer(w, 200, map[string]int{"revision": 2})
 	}
 	refuses := func(w http.ResponseWriter, _ *http.Request) { problem(w, 422, "order.yaml:1: no") }
-	if w := callFront(frontOf(t, takes, takes), "POST", "/cluster/manifests", "files"); w.Code != 200 || !slices.Equal(bodies, []string{"files", "files"}) {
+	if w := callFront(frontOf(t, takes, takes), "POST", "/admin/reload", "files"); w.Code != 200 || !slices.Equal(bodies, []string{"files", "files"}) {
 		t.Errorf("%d %s %q", w.Code, w.Body, bodies)
 	}
 	bodies = nil
-	w := callFront(frontOf(t, takes, refuses, takes), "POST", "/cluster/manifests", "files")
+	w := callFront(frontOf(t, takes, refuses, takes), "POST", "/admin/reload", "files")
 	if w.Code != 422 || len(bodies) != 1 || !strings.Contains(w.Body.String(), "shard 1: order.yaml:1: no") || !strings.Contains(w.Body.String(), "repeat it") {
 		t.Errorf("%d %s %q", w.Code, w.Body, bodies)
 	}

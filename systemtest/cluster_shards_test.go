@@ -282,6 +282,14 @@ func TestAClusterOfSeveralShards(t *testing.T) {
 			t.Errorf("a revision that a shard may emit past another: %d %s", code, out)
 		}
 		next := write(t, dir, "next.yaml", sagas)
+		if out, code := nodes["n2"].cli("cluster", "deploy", next, "--check"); code != 0 || !strings.Contains(out, "revision 1 runs") {
+			t.Errorf("a check: %d %s", code, out)
+		}
+		for i := range shards { // the check has come to each of them
+			if out, code := nodes["n2"].cli("cluster", "manifests", "--shard", fmt.Sprint(i)); code != 0 || !strings.Contains(out, "revision 1, by") {
+				t.Errorf("shard %d after a check: %d %s", i, code, out)
+			}
+		}
 		if out, code := nodes["n2"].cli("cluster", "deploy", next, "--why", "a test"); code != 0 {
 			t.Fatalf("deploy: %d %s", code, out)
 		}
