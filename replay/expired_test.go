@@ -9,6 +9,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/internal/testkit"
 	"edda/store"
 )
 
@@ -122,12 +123,7 @@ func TestAReplayThatSendsWaitsForRoom(t *testing.T) {
 	var once sync.Once
 	w.room = func() bool {
 		once.Do(func() { close(asked) })
-		select {
-		case <-room:
-			return true
-		default:
-			return false
-		}
+		return testkit.Closed(room)
 	}
 	w.start()
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))

@@ -17,6 +17,7 @@ import (
 
 	"edda"
 	"edda/cluster"
+	"edda/internal/testkit"
 	"edda/standby"
 	"edda/store"
 	"edda/store/wal"
@@ -137,12 +138,7 @@ func (l *life) freeze(d time.Duration) {
 }
 
 func (l *life) isDead() bool {
-	select {
-	case <-l.dead:
-		return true
-	default:
-		return false
-	}
+	return testkit.Closed(l.dead)
 }
 
 func (l *life) silent() bool {

@@ -140,10 +140,8 @@ func (c *child) says(text string) {
 		if strings.Contains(c.out.String()+c.err.String(), text) {
 			return true
 		}
-		select {
-		case <-c.Ended():
+		if testkit.Closed(c.Ended()) {
 			c.t.Fatalf("it ended instead of saying %q: %s%s", text, c.out, c.err)
-		default:
 		}
 		return false
 	})

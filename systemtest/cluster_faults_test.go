@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"edda/cluster"
+	"edda/internal/testkit"
 	"edda/server"
 )
 
@@ -182,14 +183,7 @@ func (c *clusterRun) stopOwner(s *strike) {
 	c.begin(s, struckStopped, o)
 	c.signalNode(o, syscall.SIGTERM)
 	o.up, o.due = false, time.Now().Add(time.Hour)
-	c.wait("the owner stops", func() bool {
-		select {
-		case <-o.Ended():
-			return true
-		default:
-			return false
-		}
-	})
+	c.wait("the owner stops", func() bool { return testkit.Closed(o.Ended()) })
 	if code := o.Cmd.ProcessState.ExitCode(); code != 0 {
 		c.t.Errorf("%s was asked to stop and ended with %d: %s", o.name, code, o.Tail())
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"edda/internal/testkit"
 	"edda/internal/testkit/natscluster"
 	"edda/server"
 )
@@ -73,14 +74,7 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 	}
 	for _, name := range names {
 		c := nodes[name]
-		untilIn(t, clusterWithin, name+" gives up", func() bool {
-			select {
-			case <-c.Ended():
-				return true
-			default:
-				return false
-			}
-		})
+		untilIn(t, clusterWithin, name+" gives up", func() bool { return testkit.Closed(c.Ended()) })
 		found := said.FindStringSubmatch(c.err.String())
 		if found == nil || c.code() != 1 || !strings.Contains(c.err.String(), "edda cluster relog --cluster shop --data "+filepath.Join(dir, name)) {
 			t.Fatalf("%s ends with %d and does not say what to do: %s", name, c.code(), c.err)

@@ -22,6 +22,7 @@ import (
 	"edda"
 	"edda/cluster"
 	"edda/internal/harness"
+	"edda/internal/testkit"
 	"edda/internal/testkit/natscluster"
 	"edda/saga"
 	"edda/server"
@@ -228,10 +229,8 @@ func (c *clusterRun) tick() {
 			}
 			continue
 		}
-		select {
-		case <-n.Ended():
+		if testkit.Closed(n.Ended()) {
 			c.t.Fatalf("%s ended by itself: %v\n%s", n.name, n.Cmd.ProcessState, n.Tail())
-		default:
 		}
 	}
 }

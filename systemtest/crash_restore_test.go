@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"edda/internal/testkit"
 	"edda/replay"
 	"edda/server"
 	"edda/store"
@@ -126,10 +127,8 @@ func (c *copier) killedAt(point string, args ...string) {
 	at := freeAddr(c.t)
 	child := launchOf(c.t, c.build.get(c.t), []string{"GOFAIL_HTTP=" + at, "GOFAIL_FAILPOINTS=" + point + `=sleep("1h")`}, args...)
 	until(c.t, fmt.Sprintf("edda %s comes to %s", args[0], point), func() bool {
-		select {
-		case <-child.Ended():
+		if testkit.Closed(child.Ended()) {
 			c.t.Fatalf("edda %s ended before %s: %s%s", args[0], point, child.out, child.err)
-		default:
 		}
 		text, _ := ask("http://" + at + "/" + point + "/count")
 		n, _ := strconv.Atoi(text) // it does not answer yet

@@ -165,10 +165,8 @@ func (s *splitFolder) killedAt(point string, passes int) {
 	}
 	c := launchOf(s.t, tortured.get(s.t), []string{"GOFAIL_HTTP=" + at, "GOFAIL_FAILPOINTS=" + point + "=" + term}, s.split()...)
 	until(s.t, "the split comes to "+point, func() bool {
-		select {
-		case <-c.Ended():
+		if testkit.Closed(c.Ended()) {
 			s.t.Fatalf("it ended before %s: %s%s", point, c.out, c.err)
-		default:
 		}
 		text, _ := ask("http://" + at + "/" + point + "/count")
 		n, _ := strconv.Atoi(text) // it does not answer yet

@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/saga"
 	"edda/server"
 	"edda/store"
@@ -263,10 +264,8 @@ func (w *torture) start() {
 func (w *torture) ready() {
 	w.t.Helper()
 	untilIn(w.t, 2*soon, "the process is ready", func() bool {
-		select {
-		case <-w.child.Ended():
+		if testkit.Closed(w.child.Ended()) {
 			w.t.Fatalf("it ended: %s%s", w.child.out, w.child.err)
-		default:
 		}
 		_, ok := ask("http://" + w.addr + "/ready")
 		return ok

@@ -21,6 +21,7 @@ import (
 
 	"edda"
 	"edda/internal/harness"
+	"edda/internal/testkit"
 )
 
 // The sizes of the test of an owner that is frozen while another takes over.
@@ -153,12 +154,7 @@ func thawedOwner(t *testing.T, host, refusal string) {
 	untilIn(t, frozenOwnerWithin, "the second takes over", func() bool {
 		b = o.launch("B", host, dataB)
 		until(t, "it starts or is refused", func() bool {
-			select {
-			case <-b.Ended():
-				return true
-			default:
-				return strings.Contains(b.err.String(), `"msg":"started"`)
-			}
+			return testkit.Closed(b.Ended()) || strings.Contains(b.err.String(), `"msg":"started"`)
 		})
 		return strings.Contains(b.err.String(), `"msg":"started"`)
 	})

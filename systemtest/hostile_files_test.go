@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+
+	"edda/internal/testkit"
 )
 
 // hostileManifests are the files of testdata and those that are too long for it.
@@ -274,14 +276,7 @@ func TestHostileStores(t *testing.T) {
 func refusedStore(t *testing.T, name string, args []string) {
 	t.Helper()
 	c := launch(t, args...)
-	untilIn(t, hostileWait, name+" is refused by edda dev", func() bool {
-		select {
-		case <-c.Ended():
-			return true
-		default:
-			return false
-		}
-	})
+	untilIn(t, hostileWait, name+" is refused by edda dev", func() bool { return testkit.Closed(c.Ended()) })
 	if said := c.err.String(); c.code() != 1 || !strings.Contains(said, "edda: ") || strings.Contains(said, "goroutine ") {
 		t.Errorf("%s: edda dev ended with %d: %s", name, c.code(), tail(said, 2000))
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"edda/internal/harness"
+	"edda/internal/testkit"
 )
 
 // What somebody does to the binary from outside, who has read its documentation
@@ -92,10 +93,8 @@ func (h *hostile) witnessIn(within time.Duration, after string) {
 	h.publish("tenant.default.aggregate.Order."+key, fmt.Sprintf(`{"event_id":%q,"event_type":"Begin","payload":{"k":%q,"n":%d}}`, "w-"+key, key, h.n))
 	is := func(status string) func() bool {
 		return func() bool {
-			select {
-			case <-h.Ended():
+			if testkit.Closed(h.Ended()) {
 				h.t.Fatalf("after %s it ended: %s", after, tail(h.err.String(), 4000))
-			default:
 			}
 			body, code := h.fetch("/v1/instances/witness/" + key)
 			return code == http.StatusOK && bytes.Contains(body, []byte(`"status":"`+status+`"`))

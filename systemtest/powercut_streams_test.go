@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"edda/internal/testkit"
 	"edda/stream/kv"
 	"edda/stream/wire"
 )
@@ -156,11 +157,9 @@ func (c *streamCuts) lose(name, way string) {
 			break // what was sent before the ledger was made again may have been called
 		}
 		for _, p := range []*child{c.saga, c.worker} {
-			select {
-			case <-p.Ended():
+			if testkit.Closed(p.Ended()) {
 				c.told(what, p.err.String())
 				asked = true
-			default:
 			}
 		}
 		if time.Since(began) > 15*time.Second && !asked {

@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
@@ -199,10 +200,8 @@ func (c *cuts) wentOn() {
 func (c *cuts) settled() {
 	c.t.Helper()
 	untilIn(c.t, 2*time.Minute, "the whole stream is handled", func() bool {
-		select {
-		case <-c.edda.Ended():
+		if testkit.Closed(c.edda.Ended()) {
 			c.t.Fatalf("round %d: it ended: %s", c.round, c.edda.err.tail())
-		default:
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()

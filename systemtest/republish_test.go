@@ -17,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"edda/internal/testkit"
 	"edda/stream/wire"
 )
 
@@ -107,10 +108,8 @@ func (c *cuts) told(when string) {
 	for _, from := range []string{wire.WorkflowEvents, wire.WorkflowCommands} {
 		var said map[string][]int
 		untilIn(c.t, 2*time.Minute, from+" has everything "+when, func() bool {
-			select {
-			case <-c.edda.Ended():
+			if testkit.Closed(c.edda.Ended()) {
 				c.t.Fatalf("round %d: it ended: %s", c.round, c.edda.err.tail())
-			default:
 			}
 			said = c.spoken(from)
 			n := 0

@@ -352,14 +352,7 @@ func testReplaced(t *testing.T, c *natscluster.Cluster) {
 	newer, older := open("r.2"), open("r.1")
 	newer.run()
 	older.run()
-	testkit.Until(t, within, "the older one ends", func() bool {
-		select {
-		case <-older.ended:
-			return true
-		default:
-			return false
-		}
-	})
+	testkit.Until(t, within, "the older one ends", func() bool { return testkit.Closed(older.ended) })
 	testkit.WantError(t, older.why, edda.Permanent, "a newer process runs as node r of cluster shop", "--node")
 	if !errors.Is(older.why, ErrReplaced) {
 		t.Error(older.why)
