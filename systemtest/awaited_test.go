@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -165,18 +164,8 @@ func isReadOn(t *testing.T, behind int) {
 
 // answers is what it says, while it may be starting anew.
 func (c *child) answers(path string) (string, bool) {
-	req, err := http.NewRequest(http.MethodGet, "http://"+c.addr+path, nil)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	req.Header.Set("x-tenant-id", c.tenant)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", false
-	}
-	defer func() { _ = resp.Body.Close() }() // it is read
-	body, err := io.ReadAll(resp.Body)
-	return string(body), err == nil && resp.StatusCode == http.StatusOK
+	body, status, err := c.try(path)
+	return string(body), err == nil && status == http.StatusOK
 }
 
 // streamCopy is what `nats stream backup` makes.

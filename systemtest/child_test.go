@@ -244,6 +244,12 @@ func (c *child) try(path string) ([]byte, int, error) {
 	return body, resp.StatusCode, err
 }
 
+// reads asks a process that may not answer now. It reports whether the answer is 200 and decodes; into may be nil.
+func (c *child) reads(path string, into any) bool {
+	body, status, err := c.try(path)
+	return err == nil && status == http.StatusOK && (into == nil || json.Unmarshal(body, into) == nil)
+}
+
 // metric sums the samples of a metric.
 func (c *child) metric(name string) float64 {
 	c.t.Helper()

@@ -3,7 +3,6 @@
 package systemtest
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,9 +45,7 @@ func TestTheManifestsOfAClusterAreThoseOfItsStore(t *testing.T) {
 	nodes["n3"] = launchNode(t, servers, dir, "n3")
 	status := func(by string) (s server.ClusterStatus, of map[string]server.ClusterNode) {
 		of = map[string]server.ClusterNode{}
-		if body, code, err := nodes[by].try("/cluster"); err == nil && code == 200 {
-			_ = json.Unmarshal(body, &s)
-		}
+		nodes[by].reads("/cluster", &s)
 		for _, n := range s.Nodes {
 			of[n.Node] = n
 		}
@@ -110,8 +107,7 @@ func TestTheManifestsOfAClusterAreThoseOfItsStore(t *testing.T) {
 		t.Helper()
 		untilIn(t, clusterWithin, by+" runs version 2", func() bool {
 			var info server.Info
-			body, status, err := nodes[by].try("/info")
-			return err == nil && status == 200 && json.Unmarshal(body, &info) == nil &&
+			return nodes[by].reads("/info", &info) &&
 				slices.ContainsFunc(info.Sagas, func(s server.SagaInfo) bool { return s.Newest && s.Version == 2 })
 		})
 	}

@@ -66,8 +66,7 @@ func TestDataOfDevGoIntoAClusterAndBack(t *testing.T) {
 	n2 := launchNode(t, servers, dir, "n2")
 	many := servers.Connect(servers.URLs())
 	untilIn(t, clusterWithin, "every event of edda dev is handled", func() bool {
-		_, code, err := n1.try("/v1/instances?saga=small&limit=1")
-		return err == nil && code == 200 && len(n1.instances("small")) == orders
+		return n1.reads("/v1/instances?saga=small&limit=1", nil) && len(n1.instances("small")) == orders
 	})
 	begin(many, orders, orders+10)
 	until(t, "the cluster works", func() bool { return len(n1.instances("small")) == orders+10 })

@@ -42,10 +42,7 @@ func TestAClusterRefusesWhatDoesNotFit(t *testing.T) {
 	clearCluster(t, js)
 
 	first := launchNode(t, servers, dir, "n1", manifest)
-	until(t, "n1 owns the store", func() bool {
-		_, status, err := first.try("/ready")
-		return err == nil && status == 200
-	})
+	until(t, "n1 owns the store", func() bool { return first.reads("/ready", nil) })
 	refused(t, []string{"another process runs as node n1 of cluster shop", "--node"}, node(servers.URLs(), "n1", t.TempDir())...)
 
 	other := t.TempDir()

@@ -30,10 +30,7 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 	nodes := map[string]*child{}
 	for _, name := range names {
 		nodes[name] = launchNode(t, servers, dir, name, manifests[name]...)
-		untilIn(t, clusterWithin, name+" is ready", func() bool {
-			_, status, err := nodes[name].try("/ready")
-			return err == nil && status == 200
-		})
+		untilIn(t, clusterWithin, name+" is ready", func() bool { return nodes[name].reads("/ready", nil) })
 	}
 	js := servers.Connect(servers.URLs())
 	const orders = 20
@@ -91,15 +88,9 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 		nodes[name] = launchNode(t, servers, dir, name, append(manifests[name], "--accept-stream-loss")...) // the events that no saga had taken are gone with JetStream
 	}
 	for _, name := range names {
-		untilIn(t, clusterWithin, name+" is ready", func() bool {
-			_, status, err := nodes[name].try("/ready")
-			return err == nil && status == 200
-		})
+		untilIn(t, clusterWithin, name+" is ready", func() bool { return nodes[name].reads("/ready", nil) })
 	}
-	untilIn(t, clusterWithin, "somebody owns the store", func() bool {
-		body, status, err := nodes["n2"].try("/v1/instances?saga=small&limit=1")
-		return err == nil && status == 200 && len(body) > 0
-	})
+	untilIn(t, clusterWithin, "somebody owns the store", func() bool { return nodes["n2"].reads("/v1/instances?saga=small&limit=1", nil) })
 	after := nodes["n1"].instances("small")
 	if !slices.EqualFunc(before, after, func(a, b server.InstanceSummary) bool { return a.Key == b.Key && a.Status == b.Status }) {
 		t.Errorf("before %v, and after %v", before, after)

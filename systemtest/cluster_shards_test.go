@@ -127,9 +127,7 @@ func TestAClusterOfSeveralShards(t *testing.T) {
 		nodes[name] = launchNode(t, servers, dir, name, "--config", config)
 	}
 	status := func(by string) (s server.ClusterStatus) {
-		if body, code, err := nodes[by].try("/cluster"); err == nil && code == 200 {
-			_ = json.Unmarshal(body, &s)
-		}
+		nodes[by].reads("/cluster", &s)
 		return s
 	}
 	// spread waits until each shard has an owner, which each of the nodes is for as many as the others or one more.
@@ -167,11 +165,8 @@ func TestAClusterOfSeveralShards(t *testing.T) {
 			for _, name := range names {
 				untilIn(t, clusterWithin, fmt.Sprintf("%s says that %d of %s are done", name, last, saga), func() bool {
 					var all server.InstanceList // a shard without an owner has the list refused
-					body, code, err := nodes[name].try("/v1/instances?limit=1000&saga=" + saga)
-					if err != nil || code != 200 || json.Unmarshal(body, &all) != nil {
-						return false
-					}
-					return len(all.Instances) == last && !slices.ContainsFunc(all.Instances, func(i server.InstanceSummary) bool { return i.Status != edda.StatusDone })
+					return nodes[name].reads("/v1/instances?limit=1000&saga="+saga, &all) && len(all.Instances) == last &&
+						!slices.ContainsFunc(all.Instances, func(i server.InstanceSummary) bool { return i.Status != edda.StatusDone })
 				})
 			}
 		}
@@ -340,8 +335,7 @@ func TestANodeMayBeASpare(t *testing.T) {
 	placed := func(by string, spares int) (s server.ClusterStatus) {
 		t.Helper()
 		untilIn(t, 2*clusterWithin, fmt.Sprintf("each shard has an owner, a standby and %d spares", spares), func() bool {
-			body, code, err := nodes[by].try("/cluster")
-			if s = (server.ClusterStatus{}); err != nil || code != 200 || json.Unmarshal(body, &s) != nil || len(s.Shards) != shards {
+			if s = (server.ClusterStatus{}); !nodes[by].reads("/cluster", &s) || len(s.Shards) != shards {
 				return false
 			}
 			for _, p := range s.Shards {
@@ -366,10 +360,7 @@ func TestANodeMayBeASpare(t *testing.T) {
 			return eventTaken(nodes[by], fmt.Sprintf(`{"aggregate_type":"Order","aggregate_id":%q,"event_id":%q,"event_type":"Begin","payload":{"k":%q}}`, k, k, k))
 		})
 		for _, name := range slices.Sorted(maps.Keys(nodes)) {
-			untilIn(t, clusterWithin, name+" shows "+k, func() bool {
-				_, code, err := nodes[name].try("/v1/instances/small/" + k)
-				return err == nil && code == 200
-			})
+			untilIn(t, clusterWithin, name+" shows "+k, func() bool { return nodes[name].reads("/v1/instances/small/"+k, nil) })
 		}
 	}
 	for i := range 6 {

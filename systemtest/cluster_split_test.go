@@ -30,8 +30,7 @@ func TestAClusterDoublesItsShards(t *testing.T) {
 		nodes["n2"] = launchNode(t, servers, dir, "n2", "--data", filepath.Join(dir, data+"-n2"))
 	}
 	list := func(by string) (all server.InstanceList, ok bool) {
-		body, code, err := nodes[by].try("/v1/instances?saga=small&limit=1000")
-		ok = err == nil && code == 200 && json.Unmarshal(body, &all) == nil
+		ok = nodes[by].reads("/v1/instances?saga=small&limit=1000", &all)
 		return all, ok
 	}
 	n := 0
