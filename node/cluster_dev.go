@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -172,16 +173,12 @@ func adoptStreams(ctx context.Context, db *store.DB, created map[string]time.Tim
 			held[i].Created = at
 		}
 	}
-	var names []string
 	for i := range own {
 		if at, ok := created[own[i].Stream]; ok {
 			own[i].Created = at
 		}
 	}
-	for name := range created {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(created))
 	c.Audits = []store.Audit{{Time: time.Now().UTC(), By: "edda", Verb: "carry", Detail: "the streams were copied to another NATS: " + strings.Join(names, ", ")}}
 	if err := db.Commit(ctx, c); err != nil {
 		return fmt.Errorf("note the streams in the store: %w", err)

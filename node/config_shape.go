@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -40,7 +41,7 @@ func misshapenValue(v any, t reflect.Type, key string) (out []error) {
 		if !isMap {
 			return []error{fmt.Errorf("%s is a map of names, and not %s: write %s: %s", key, kindOf(v), key[strings.LastIndexByte(key, '.')+1:], exampleOf(t))}
 		}
-		for _, name := range sortedKeys(entries) {
+		for _, name := range slices.Sorted(maps.Keys(entries)) {
 			if entry := entries[name]; entry != nil {
 				out = append(out, misshapenValue(entry, t.Elem(), key+"."+name)...)
 			}

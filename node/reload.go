@@ -240,12 +240,12 @@ func (p *process) becameOf(before map[string]string, in taking, problems manifes
 // changes lists what was added, changed or removed.
 func changes(before, after map[string]string) string {
 	var out []string
-	for _, name := range sortedKeys(after) {
+	for _, name := range slices.Sorted(maps.Keys(after)) {
 		if before[name] != after[name] {
 			out = append(out, name+" version "+after[name])
 		}
 	}
-	for _, name := range sortedKeys(before) {
+	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if after[name] == "" {
 			out = append(out, name+" gone")
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -167,7 +168,7 @@ func (s Sources) loadEnv(k *koanf.Koanf) error {
 			}
 			key, ok := names[name]
 			if !ok && !slices.Contains(s.Others, name) && !strings.HasPrefix(name, secretPrefix) {
-				problems = append(problems, fmt.Errorf("unknown variable %s%s", name, cmp.Or(listeningHint(name), groupHint(name), hint(name, append(sortedKeys(names), s.Others...)))))
+				problems = append(problems, fmt.Errorf("unknown variable %s%s", name, cmp.Or(listeningHint(name), groupHint(name), hint(name, append(slices.Sorted(maps.Keys(names)), s.Others...)))))
 			}
 			return key, value // koanf skips an empty key
 		},
@@ -320,15 +321,6 @@ func near(key string) []string {
 			}
 		}
 	}
-	return out
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	var out []string
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
 	return out
 }
 

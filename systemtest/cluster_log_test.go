@@ -5,6 +5,7 @@ package systemtest
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -209,12 +210,7 @@ func (c *clusterRun) reportCluster(begin time.Time) {
 	})
 	lines := []string{fmt.Sprintf("seed %d: %d shards, %d faults, %d orders, %d messages of the log %v, %d bytes of log and %.1f records an order, %d folders wiped, %d copies set aside, %v",
 		c.seed, len(c.shards), len(c.struck), orders, messages, kinds, bytes/uint64(orders), float64(messages)/float64(orders), c.wiped, c.asides(), time.Since(begin).Round(time.Second))}
-	names := []string{}
-	for name := range times {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(times)) {
 		d := times[name]
 		slices.Sort(d)
 		at := func(percent int) time.Duration { return d[(len(d)-1)*percent/100].Round(time.Millisecond) }
