@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -16,16 +15,13 @@ func (t *terminal) drainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "drain", Short: "Stop a running Edda in stages; repeat to see the progress", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			raw, err := c.call(cmd.Context(), http.MethodPost, "/admin/drain", nil)
+			var d server.Drain
+			raw, err := c.callInto(cmd.Context(), http.MethodPost, "/admin/drain", nil, &d)
 			if err != nil {
 				return err
 			}
 			if c.output == outputJSON {
 				return indented(c.term.out, raw)
-			}
-			var d server.Drain
-			if err := json.Unmarshal(raw, &d); err != nil {
-				return fmt.Errorf("decode the answer: %w", err)
 			}
 			fmt.Fprintln(c.term.out, drainLine(d))
 			return nil
@@ -54,16 +50,13 @@ in force. SIGHUP does the same, and the log reports the outcome.`,
 				}
 				path += "?skip_tests=true"
 			}
-			raw, err := c.call(cmd.Context(), http.MethodPost, path, nil)
+			var r server.Reload
+			raw, err := c.callInto(cmd.Context(), http.MethodPost, path, nil, &r)
 			if err != nil {
 				return err
 			}
 			if c.output == outputJSON {
 				return indented(c.term.out, raw)
-			}
-			var r server.Reload
-			if err := json.Unmarshal(raw, &r); err != nil {
-				return fmt.Errorf("decode the answer: %w", err)
 			}
 			c.warn(r.Problems)
 			for _, s := range r.Sagas {

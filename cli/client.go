@@ -272,7 +272,12 @@ func (c *client) noSaga(ctx context.Context, saga string, err error) error {
 
 // get fetches and decodes an answer. It also returns the raw answer, for -o json.
 func (c *client) get(ctx context.Context, path string, into any) ([]byte, error) {
-	text, err := c.call(ctx, http.MethodGet, path, nil)
+	return c.callInto(ctx, http.MethodGet, path, nil, into)
+}
+
+// callInto makes one request and decodes the answer. It also returns the raw answer, for -o json.
+func (c *client) callInto(ctx context.Context, method, path string, body []byte, into any) ([]byte, error) {
+	text, err := c.call(ctx, method, path, body)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -262,13 +261,10 @@ second. The command ends when the other node owns the store.`,
 			if to != "" {
 				path += "?" + url.Values{"to": {to}}.Encode()
 			}
-			raw, err := c.call(cmd.Context(), http.MethodPost, path, nil)
+			var m server.ClusterMove
+			raw, err := c.callInto(cmd.Context(), http.MethodPost, path, nil, &m)
 			if err != nil {
 				return err
-			}
-			var m server.ClusterMove
-			if err := json.Unmarshal(raw, &m); err != nil {
-				return fmt.Errorf("decode the answer: %w", err)
 			}
 			if err := c.acted(raw, m.To, fmt.Sprintf("%s hands the store over to %s", m.From, m.To), nil); err != nil || wait == 0 {
 				return err
@@ -343,13 +339,10 @@ part again.`,
 			if err := c.sure(true, "a higher level of the cluster"); err != nil {
 				return err
 			}
-			raw, err := c.call(cmd.Context(), http.MethodPost, "/cluster/finalize", nil)
+			var l server.ClusterLevel
+			raw, err := c.callInto(cmd.Context(), http.MethodPost, "/cluster/finalize", nil, &l)
 			if err != nil {
 				return err
-			}
-			var l server.ClusterLevel
-			if err := json.Unmarshal(raw, &l); err != nil {
-				return fmt.Errorf("decode the answer: %w", err)
 			}
 			return c.acted(raw, strconv.Itoa(l.Level), fmt.Sprintf("the level of the cluster is %d", l.Level), nil)
 		},

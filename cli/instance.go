@@ -366,13 +366,10 @@ func (t *terminal) agree(question string) error {
 
 // act gives a command to the instance that the first two arguments name.
 func (c *client) act(ctx context.Context, a []string, command string, body []byte) error {
-	raw, err := c.call(ctx, http.MethodPost, instancePath(a)+command, body)
+	var view server.ActView
+	raw, err := c.callInto(ctx, http.MethodPost, instancePath(a)+command, body, &view)
 	if err != nil {
 		return c.noSaga(ctx, a[0], err)
-	}
-	var view server.ActView
-	if err := json.Unmarshal(raw, &view); err != nil {
-		return fmt.Errorf("decode the answer: %w", err)
 	}
 	return c.acted(raw, view.ID, fmt.Sprintf("%s; now %s", view.Fate, view.Status), view.Outputs)
 }

@@ -74,13 +74,10 @@ func (c *client) mock(cmd *cobra.Command, effect string, a server.MockAnswer, re
 	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
-	raw, err := c.call(cmd.Context(), http.MethodPost, "/admin/mock/"+segment(effect), order)
+	var found server.MockList
+	raw, err := c.callInto(cmd.Context(), http.MethodPost, "/admin/mock/"+segment(effect), order, &found)
 	if err != nil {
 		return err
-	}
-	var found server.MockList
-	if err := json.Unmarshal(raw, &found); err != nil {
-		return fmt.Errorf("decode the answer: %w", err)
 	}
 	for _, m := range found.Mocks {
 		if m.Effect == effect {

@@ -129,23 +129,16 @@ func (c *client) giveUpCommand(verb, short string) *cobra.Command {
 	return cmd
 }
 
-func (c *client) commandDeadLetter(ctx context.Context, id, verb string, data json.RawMessage) (server.LetterActView, []byte, error) {
+func (c *client) commandDeadLetter(ctx context.Context, id, verb string, data json.RawMessage) (view server.LetterActView, raw []byte, err error) {
 	body, err := json.Marshal(struct {
 		Why  string          `json:"why"`
 		Data json.RawMessage `json:"data,omitempty"`
 	}{c.why, data})
 	if err != nil {
-		return server.LetterActView{}, nil, fmt.Errorf("write the call: %w", err)
+		return view, nil, fmt.Errorf("write the call: %w", err)
 	}
-	raw, err := c.call(ctx, http.MethodPost, "/v1/deadletters/"+segment(id)+"/"+verb, body)
-	if err != nil {
-		return server.LetterActView{}, nil, err
-	}
-	var view server.LetterActView
-	if err := json.Unmarshal(raw, &view); err != nil {
-		return view, nil, fmt.Errorf("decode the answer: %w", err)
-	}
-	return view, raw, nil
+	raw, err = c.callInto(ctx, http.MethodPost, "/v1/deadletters/"+segment(id)+"/"+verb, body, &view)
+	return view, raw, err
 }
 
 func (c *client) printDeadLetterResult(v server.LetterActView, raw []byte) error {

@@ -227,13 +227,8 @@ func (c *client) runReplay(ctx context.Context, o server.ReplayOrder) (replay.Re
 	}
 	sent := false
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
-	raw, err := c.call(traced, http.MethodPost, "/admin/replay", body)
 	var begun replay.Report
-	if err == nil {
-		if err = json.Unmarshal(raw, &begun); err != nil {
-			err = fmt.Errorf("decode the answer: %w", err)
-		}
-	}
+	_, err = c.callInto(traced, http.MethodPost, "/admin/replay", body, &begun)
 	var refused *refusedError
 	told := errors.As(err, &refused) && (refused.status < 500 || strings.Contains(refused.text, o.ID)) // what has begun
 	switch {
