@@ -127,34 +127,20 @@ func (n *clusterNode) stand(ctx context.Context, t *stay, hungUp <-chan os.Signa
 	defer end()
 	g.Go(func() error { return s.Run(standing) })
 	g.Go(func() error {
-		for {
-			select {
-			case <-standing.Done():
-				return nil
-			case <-hungUp:
+		onHangup(standing, hungUp, n.hooks.Detached, n.sup, t.log, stop, func() bool {
+			err := guards.reload()
+			if err != nil {
+				t.log.Error("SIGHUP: a file of those who may call was not taken in", zap.Error(err))
 			}
-			if n.hooks.Detached() {
-				t.log.Warn("the terminal is gone: stopping")
-				stop()
-				return nil
-			}
-			n.sup.reload(func() bool { return n.reload(t, guards) })
-		}
+			return err == nil
+		})
+		return nil
 	})
 	g.Go(func() error {
 		defer end()
 		return t.follow(standing, n.sup)
 	})
 	return g.Wait()
-}
-
-// reload reads what a standby uses again at a SIGHUP.
-func (n *clusterNode) reload(t *stay, g guards) bool {
-	err := g.reload()
-	if err != nil {
-		t.log.Error("SIGHUP: a file of those who may call was not taken in", zap.Error(err))
-	}
-	return err == nil
 }
 
 // standbyServer is the HTTP server of a standby. It listens.

@@ -22,10 +22,9 @@ func hangups() (<-chan os.Signal, func()) {
 	return c, func() { signal.Stop(c) }
 }
 
-// reloadOnHangup reloads the manifests, the tokens and the certificates at each SIGHUP until
-// ctx ends. If the SIGHUP means that the terminal is closed, it stops the process, as
-// Ctrl-C does, because the user could not reach the process any more.
-func (p *process) reloadOnHangup(ctx context.Context, signals <-chan os.Signal, terminalGone func() bool, sup *systemd) {
+// onHangup calls reload at each SIGHUP until ctx ends. If the SIGHUP means that the terminal is
+// closed, it calls stop and returns, as at Ctrl-C, because the user could not reach the process any more.
+func onHangup(ctx context.Context, signals <-chan os.Signal, terminalGone func() bool, sup *systemd, log *zap.Logger, stop func(), reload func() bool) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -33,15 +32,16 @@ func (p *process) reloadOnHangup(ctx context.Context, signals <-chan os.Signal, 
 		case <-signals:
 		}
 		if terminalGone() {
-			p.log.Warn("the terminal is gone: stopping")
-			p.group.Stop()
+			log.Warn("the terminal is gone: stopping")
+			stop()
 			return
 		}
-		sup.reload(func() bool { return p.hungUp(ctx) })
+		sup.reload(reload)
 	}
 }
 
-// hungUp reports whether everything was reloaded. It logs what was not.
+// hungUp reloads the manifests, the tokens and the certificates, and reports whether everything was reloaded. It logs
+// what was not.
 func (p *process) hungUp(ctx context.Context) bool {
 	r, err := p.Reload(ctx, server.ReloadOrder{Operator: server.Operator{By: "SIGHUP"}})
 	if err != nil {

@@ -130,7 +130,7 @@ func runOnce(ctx context.Context, s Settings, h Hooks, sup *systemd, t *stay) er
 	deaf := make(chan struct{})
 	go func() {
 		defer close(deaf)
-		p.reloadOnHangup(hearing, hungUp, h.Detached, sup)
+		onHangup(hearing, hungUp, h.Detached, sup, p.log, p.group.Stop, func() bool { return p.hungUp(hearing) })
 	}()
 	err = p.Run(ctx)
 	stop()
