@@ -275,6 +275,7 @@ func RelogCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBe
 		if err != nil {
 			return err
 		}
+		a := clusternodes.Agreed{Store: r.ID(), Founder: t.node, Level: cluster.Level, Created: m.Created, Shards: s.share.Of}
 		last, whole, err := t.logHolds(ctx, r.LSN())
 		switch {
 		case err != nil:
@@ -284,14 +285,12 @@ func RelogCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBe
 				s.Cluster.Name, last.Message.LSN, t.dir(), r.LSN())
 		case whole: // the bucket alone is lost
 			b.Store, b.Transaction, b.LogKept = r.ID(), last.Message.LSN, true
-			return t.nodes.Load().FoundAgain(ctx, clusternodes.Agreed{
-				Store: r.ID(), Founder: t.node, Level: cluster.Level, Created: m.Created, Shards: s.share.Of,
-			})
+			return t.nodes.Load().FoundAgain(ctx, a)
 		}
 		if err := clusterlog.Remove(ctx, t.js, s.logName()); err != nil {
 			return err
 		}
-		a := clusternodes.Agreed{Store: r.ID(), Founder: t.node, Level: cluster.Level, Created: t.since, Shards: s.share.Of}
+		a.Created = t.beat().Since
 		if err := t.nodes.Load().FoundAgain(ctx, a); err != nil {
 			return err
 		}

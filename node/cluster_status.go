@@ -74,8 +74,8 @@ func (t *stay) Status(context.Context) server.ClusterStatus {
 	s := server.ClusterStatus{
 		Name: t.settings.Cluster.Name, StoreID: store, Node: t.node, Epoch: b.Epoch, Level: t.level(), LSN: b.LSN,
 	}
-	if silent := t.nodeSilence(); silent > cluster.DeadAfter {
-		s.Problem = fmt.Sprintf("NATS has taken no beat of node %s for %s: what it knows of the others may be old", t.node, silent.Round(time.Second))
+	if n := t.nodes.Load(); n != nil && n.Silence() > cluster.DeadAfter {
+		s.Problem = fmt.Sprintf("NATS has taken no beat of node %s for %s: what it knows of the others may be old", t.node, n.Silence().Round(time.Second))
 	}
 	all := append(others, cluster.Member{Node: cluster.Node{ID: t.node}, Beat: b})
 	for _, m := range all {
@@ -123,15 +123,6 @@ func problemOf(s server.ClusterStatus) string {
 		}
 	}
 	return "no other node has a copy of the store that could take over: the loss of this machine loses it"
-}
-
-// nodeSilence is how long NATS has taken no beat of this node; 0 before it joined.
-func (t *stay) nodeSilence() time.Duration {
-	n := t.nodes.Load()
-	if n == nil {
-		return 0
-	}
-	return n.Silence()
 }
 
 // Owner returns where the owner answers.

@@ -79,7 +79,10 @@ func (t *stay) keepOwning(ctx context.Context, store func() error, heir func() s
 	for {
 		select {
 		case <-s.Lost():
-			t.shut()
+			// Stop what this node still does for its store, because the log is not its own any more.
+			if n := t.nodes.Load(); n != nil {
+				n.Fence().Shut()
+			}
 			return s.Err()
 		case <-ctx.Done():
 			return nil
@@ -94,13 +97,6 @@ func (t *stay) keepOwning(ctx context.Context, store func() error, heir func() s
 		case time.Since(since) >= sickAfter && heir() != "":
 			return fmt.Errorf("%w: %w", errSick, sick)
 		}
-	}
-}
-
-// shut stops what this node still does for its store, because the log is not its own any more.
-func (t *stay) shut() {
-	if n := t.nodes.Load(); n != nil {
-		n.Fence().Shut()
 	}
 }
 

@@ -504,8 +504,7 @@ func (l *pipeline) close() {
 		}
 	}
 	if l.conn != nil {
-		l.conn.SetDisconnectErrHandler(nil) // this disconnect is intended
-		l.conn.Close()
+		hangUp(l.conn)
 	}
 	if l.embedded != nil {
 		l.embedded.Close()

@@ -49,7 +49,6 @@ type stay struct {
 	gaveUp    bool // the stay before has ended because other nodes have the copies
 	node      string
 	run       string
-	since     time.Time
 	conn      *nats.Conn
 	js        jetstream.JetStream
 	stored    *clusterlog.Log
@@ -83,10 +82,9 @@ func newStay(s Settings, log *zap.Logger, m *clusterMetrics) (*stay, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now().UTC()
-	t := &stay{settings: s, metrics: m, endShipping: func() {}, endBeats: func(bool) {}, end: func(error) {}, met: map[string]time.Time{}, node: node, run: cluster.Run(node, ulid.Make().String()), since: now}
+	t := &stay{settings: s, metrics: m, endShipping: func() {}, endBeats: func(bool) {}, end: func(error) {}, met: map[string]time.Time{}, node: node, run: cluster.Run(node, ulid.Make().String())}
 	t.log = log.With(zap.String("node", node))
-	t.said = cluster.Beat{Run: t.run, Version: s.Build.Version, Level: cluster.Level, Since: now}
+	t.said = cluster.Beat{Run: t.run, Version: s.Build.Version, Level: cluster.Level, Since: time.Now().UTC()}
 	return t, nil
 }
 
@@ -402,7 +400,7 @@ func (t *stay) offer(ctx context.Context) (a clusternodes.Agreed, err error) {
 	if err != nil {
 		return a, fmt.Errorf("open the store: %w", err)
 	}
-	a = clusternodes.Agreed{Store: db.ID(), Founder: t.node, Level: cluster.Level, Created: t.since, Shards: t.settings.share.Of}
+	a = clusternodes.Agreed{Store: db.ID(), Founder: t.node, Level: cluster.Level, Created: t.beat().Since, Shards: t.settings.share.Of}
 	return a, errors.Join(t.mayBegin(ctx, db), db.Close())
 }
 
