@@ -19,7 +19,7 @@ func unsure(t *testing.T, a *machine, log *memory, stored bool) {
 	a.open()
 	at, err := Find(t.Context(), log, a.replica)
 	testkit.Must(t, err)
-	at, err = Take(t.Context(), log, a.replica, at, a.name, 1)
+	at, err = cluster.Take(t.Context(), log, at, a.name, 1, applyTo(a.replica))
 	testkit.Must(t, err)
 	testkit.Must(t, a.replica.Close())
 	lost := errors.New("lost")

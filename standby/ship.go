@@ -8,7 +8,6 @@ import (
 
 	"edda"
 	"edda/cluster"
-	"edda/store"
 	"edda/store/wal"
 )
 
@@ -168,12 +167,4 @@ var errSealed = edda.Classify(edda.Permanent, "this node has handed the log over
 // plain is a record that has no transaction.
 func (s *Shipper) plain(kind cluster.Kind, entry []byte) func(cluster.Mark) (cluster.Record, error) {
 	return func(at cluster.Mark) (cluster.Record, error) { return at.Next(kind, s.run, s.level, entry), nil }
-}
-
-// Take makes a run of a node the owner of the log. It applies to the replica what the log has behind a mark, and
-// returns the mark behind the node's Own record. From then on the replica has all that was ever acknowledged, and
-// nobody else can add to it: promote it to the store, and ship with a [NewShipper]. Take goes on until it
-// owns the log or ctx ends, so the caller decides whether the node should try.
-func Take(ctx context.Context, log cluster.Log, r *store.Replica, after cluster.Mark, run string, level int) (cluster.Mark, error) {
-	return cluster.Take(ctx, log, after, run, level, applyTo(r))
 }

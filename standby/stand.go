@@ -50,8 +50,9 @@ type Options struct {
 }
 
 // Stand keeps the replica equal to the log behind a mark until it is this node's turn to own the log, and takes it
-// over. It returns the mark behind the node's Own record: see [Take]. While the owner lives, it goes on until ctx
-// ends. ErrDiverged and cluster.ErrTrimmed say that another copy must take the replica's place.
+// over. It returns the mark behind the node's Own record. From then on the replica has all that was ever acknowledged,
+// and nobody else can add to it: promote it to the store, and ship with a [NewShipper]. While the owner lives, Stand goes
+// on until ctx ends. ErrDiverged and cluster.ErrTrimmed say that another copy must take the replica's place.
 func Stand(ctx context.Context, r *store.Replica, after cluster.Mark, o Options) (cluster.Mark, error) {
 	last, err := end(ctx, o.Log, after)
 	if err != nil {

@@ -94,7 +94,7 @@ func (m *machine) promote() {
 	m.t.Helper()
 	at, err := Find(m.t.Context(), m.log, m.replica)
 	testkit.Must(m.t, err)
-	at, err = Take(m.t.Context(), m.log, m.replica, at, m.name, 1)
+	at, err = cluster.Take(m.t.Context(), m.log, at, m.name, 1, applyTo(m.replica))
 	testkit.Must(m.t, err)
 	testkit.Must(m.t, m.replica.Close())
 	owning, lose := context.WithCancel(context.Background())
