@@ -41,39 +41,32 @@ func newClusterMetrics(shard int) *clusterMetrics {
 	}
 	for _, g := range []struct {
 		name, help string
-		of         func(cluster.Beat, []cluster.Member) float64
+		of         func(*stay) float64
 	}{
-		{"edda_cluster_owner", "1 while this node owns the store of its cluster.", func(b cluster.Beat, _ []cluster.Member) float64 {
-			if b.Owner {
+		{"edda_cluster_owner", "1 while this node owns the store of its cluster.", func(t *stay) float64 {
+			if t.beat().Owner {
 				return 1
 			}
 			return 0
 		}},
 		{"edda_cluster_epoch", "The epoch of the last record of the replicated log that this node has.",
-			func(b cluster.Beat, _ []cluster.Member) float64 { return float64(b.Epoch) }},
-		{"edda_cluster_copies", "Nodes that are alive and follow the log, as this node knows.", copies},
+			func(t *stay) float64 { return float64(t.beat().Epoch) }},
+		{"edda_cluster_copies", "Nodes that are alive and follow the log, as this node knows.",
+			func(t *stay) float64 { return copies(t.beat(), t.others()) }},
+		{"edda_cluster_copies_wanted", "Copies that the store should have beside its owner's: cluster.copies, if the cluster has so many nodes.",
+			func(t *stay) float64 { return float64(min(t.settings.Cluster.Copies, 1+len(t.others())) - 1) }},
 		{"edda_cluster_nodes", "Nodes of the cluster that this node knows, itself and dead ones among them.",
-			func(_ cluster.Beat, others []cluster.Member) float64 { return float64(1 + len(others)) }},
+			func(t *stay) float64 { return float64(1 + len(t.others())) }},
 		{"edda_replica_lag_records", "Records that the owner has and this node's copy has not.",
-			func(b cluster.Beat, others []cluster.Member) float64 { return float64(lag(b, others)) }},
+			func(t *stay) float64 { return float64(lag(t.beat(), t.others())) }},
 	} {
 		m.gauges = append(m.gauges, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help, ConstLabels: of}, func() float64 {
-			t := m.stay.Load()
-			if t == nil {
-				return 0
+			if t := m.stay.Load(); t != nil {
+				return g.of(t)
 			}
-			return g.of(t.beat(), t.others())
+			return 0
 		}))
 	}
-	m.gauges = append(m.gauges, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "edda_cluster_copies_wanted", ConstLabels: of, Help: "Copies that the store should have beside its owner's: cluster.copies, if the cluster has so many nodes.",
-	}, func() float64 {
-		t := m.stay.Load()
-		if t == nil {
-			return 0
-		}
-		return float64(min(t.settings.Cluster.Copies, 1+len(t.others())) - 1)
-	}))
 	return m
 }
 
