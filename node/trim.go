@@ -33,21 +33,34 @@ func (t *stay) trim(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		marks = append(marks, t.shipper.Load().Mark())
-		bytes, err := t.logBytes(ctx)
-		if err == nil {
-			if n := trimmable(marks, bytes, t.settings.Cluster.LogMax, t.others()); n > 0 {
-				err = t.trimTo(ctx, marks[n-1])
-				marks = marks[n-1:]
-			}
-		}
+		marks = append(marks[max(0, len(marks)-maxMarks):], t.shipper.Load().Mark())
+		begin, err := t.trimOnce(ctx, marks)
 		if err != nil && ctx.Err() == nil {
 			trimmed.Failed(err)
 			continue
 		}
 		trimmed.Worked()
-		marks = marks[max(0, len(marks)-maxMarks):]
+		marks = marks[begin:]
 	}
+}
+
+// trimOnce trims the log if it can, and returns which of the marks is its beginning then.
+func (t *stay) trimOnce(ctx context.Context, marks []cluster.Mark) (begin int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, trimWithin)
+	defer cancel()
+	bytes, err := t.stored.Bytes(ctx)
+	if err != nil {
+		return 0, err
+	}
+	begin = trimmable(marks, bytes, t.settings.Cluster.LogMax, t.others()) - 1
+	if begin < 0 {
+		return 0, nil
+	}
+	if err := t.shipped.Trim(ctx, marks[begin]); err != nil {
+		return 0, err
+	}
+	t.log.Debug("the log is trimmed", zap.Uint64("begins_at", marks[begin].LSN))
+	return begin, nil
 }
 
 // maxMarks bounds the marks of an owner whose log cannot be trimmed.
@@ -74,20 +87,4 @@ func needed(at cluster.Mark, nodes []cluster.Member) bool {
 		}
 	}
 	return false
-}
-
-func (t *stay) logBytes(ctx context.Context) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, trimWithin)
-	defer cancel()
-	return t.stored.Bytes(ctx)
-}
-
-func (t *stay) trimTo(ctx context.Context, at cluster.Mark) error {
-	ctx, cancel := context.WithTimeout(ctx, trimWithin)
-	defer cancel()
-	if err := t.shipped.Trim(ctx, at); err != nil {
-		return err
-	}
-	t.log.Debug("the log is trimmed", zap.Uint64("begins_at", at.LSN))
-	return nil
 }
