@@ -706,7 +706,7 @@ func TestTheStateOfAClusterOverShards(t *testing.T) {
 		if i == 2 {
 			s.Problem = "no copy"
 		}
-		f.shards[i].now.Store(&hosted{Server: &Server{options: Options{Cluster: knownCluster{s}}}})
+		f.shards[i].now.Store(&hosted{Server: &Server{options: Options{Cluster: knownCluster{s: s}}}})
 	}
 	got := f.clusterOfAll(t.Context())
 	if len(got.Nodes) != 2 || !slices.Equal(got.Nodes[0].Owns, []int{0, 2}) || !slices.Equal(got.Nodes[1].Owns, []int{1}) || got.Nodes[0].Role != NodeOwner {
@@ -718,16 +718,12 @@ func TestTheStateOfAClusterOverShards(t *testing.T) {
 }
 
 // knownCluster is a cluster with a state.
-type knownCluster struct{ s ClusterStatus }
+type knownCluster struct {
+	Cluster
+	s ClusterStatus
+}
 
 func (c knownCluster) Status(context.Context) ClusterStatus { return c.s }
-func (knownCluster) Owner() (string, bool)                  { return "", false }
-
-func (knownCluster) Move(context.Context, string, Operator) (ClusterMove, error) {
-	return ClusterMove{}, ErrNoCluster
-}
-func (knownCluster) Finalize(context.Context, Operator) (int, error) { return 0, ErrNoCluster }
-func (knownCluster) Forget(context.Context, string, Operator) error  { return ErrNoCluster }
 
 // TestAnAnswerThatBreaksOffIsOneOfTheFront: a proxy panics where an owner breaks off, in a goroutine of the front.
 func TestAnAnswerThatBreaksOffIsOneOfTheFront(t *testing.T) {
