@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edda/stream/kv"
 	"edda/stream/wire"
 )
 
@@ -77,7 +76,7 @@ func permitted(t *testing.T, config string) (edda, bob *nats.Conn) {
 		return c
 	}
 	edda, bob = connect("edda"), connect("bob")
-	js, err := kv.NewJetStream(edda)
+	js, err := jetstream.New(edda)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +111,7 @@ func publishAsBob(t *testing.T, bob *nats.Conn) {
 // answers no command.
 func TestAcksOnAnotherTenantsSubjectsAreIgnored(t *testing.T) {
 	nc, bob := permitted(t, onePlace)
-	js, err := kv.NewJetStream(nc)
+	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +164,7 @@ func TestAcksStayInTheTenantsAccount(t *testing.T) {
 	if _, err := bob.Request("tenant.acme.aggregate.Order.O1", []byte(`{"event_type":"X"}`), time.Second); err == nil {
 		t.Error("bob may publish for acme")
 	}
-	own, err := kv.NewJetStream(nc)
+	own, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}

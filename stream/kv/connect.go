@@ -94,9 +94,7 @@ func Connect(c Connection) (*nats.Conn, jetstream.JetStream, error) {
 	return nc, js, nil
 }
 
-// NewJetStream returns a JetStream with the bounds of this package.
-func NewJetStream(nc *nats.Conn) (jetstream.JetStream, error) { return newJetStream(nc, "", "") }
-
+// newJetStream returns a JetStream with the bounds of this package.
 func newJetStream(nc *nats.Conn, domain, prefix string) (jetstream.JetStream, error) {
 	opts := []jetstream.JetStreamOpt{
 		jetstream.WithDefaultTimeout(apiTimeout),

@@ -1,7 +1,6 @@
 package kv
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +26,7 @@ const (
 	readyStep = 100 * time.Millisecond
 	// embeddedMemory bounds JetStream's memory storage. Edda keeps only consumer states and leases there.
 	embeddedMemory = 64 << 20
-	// EmbeddedSync is the default sync interval. The store keeps published work as long, so that a
+	// EmbeddedSync is the interval of file syncs. The store keeps published work as long, so that a
 	// power cut loses none.
 	EmbeddedSync = 5 * time.Second
 )
@@ -39,8 +38,6 @@ type EmbeddedOptions struct {
 	// Addr is the host:port to listen on, with port 0 for any. If it is empty, only this process
 	// can connect.
 	Addr string
-	// SyncInterval is the interval of file syncs; EmbeddedSync when zero.
-	SyncInterval time.Duration
 	// SyncAlways syncs every write before its ack.
 	SyncAlways bool
 	MaxPayload int // bytes; NATS's own when zero
@@ -86,7 +83,7 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (*Embedded, error) {
 func (o EmbeddedOptions) server() (*server.Options, error) {
 	opts := &server.Options{
 		ServerName: "edda", JetStream: true, StoreDir: o.Dir, JetStreamMaxMemory: embeddedMemory,
-		SyncAlways: o.SyncAlways, SyncInterval: cmp.Or(o.SyncInterval, EmbeddedSync), NoSigs: true, DontListen: o.Addr == "",
+		SyncAlways: o.SyncAlways, SyncInterval: EmbeddedSync, NoSigs: true, DontListen: o.Addr == "",
 		NoSublistCache: true, // nearly every subject has one message, so the cache would never hit
 	}
 	if o.MaxPayload > 0 {
