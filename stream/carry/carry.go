@@ -146,9 +146,10 @@ func restore(ctx context.Context, from, to jetstream.JetStream, o Options) (err 
 			if status := m.Header.Get("Status"); status != "" && status != "204" {
 				return fmt.Errorf("the snapshot broke off: %s %s", status, m.Header.Get("Description"))
 			}
-			return send(ctx, to, begun.Deliver, nil)
+			_, err := ask(ctx, to.Conn(), begun.Deliver, nil)
+			return err
 		}
-		if err := send(ctx, to, begun.Deliver, m.Data); err != nil {
+		if _, err := ask(ctx, to.Conn(), begun.Deliver, m.Data); err != nil {
 			return err
 		}
 		if m.Reply != "" {
@@ -166,12 +167,6 @@ func next(ctx context.Context, chunks *nats.Subscription) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	return chunks.NextMsgWithContext(ctx)
-}
-
-// send sends a chunk, or the end, and waits for its answer.
-func send(ctx context.Context, to jetstream.JetStream, subject string, chunk []byte) error {
-	_, err := ask(ctx, to.Conn(), subject, chunk)
-	return err
 }
 
 // call makes a call of JetStream's API.
