@@ -65,7 +65,7 @@ func Take(ctx context.Context, log Log, after Mark, node string, level int, visi
 		if err != nil {
 			return Mark{}, err
 		}
-		at, own := Barrier(after, last.Seq, node, level)
+		at, own := barrier(after, last.Seq, node, level)
 		owned, err := log.Append(ctx, at, own)
 		if !errors.Is(err, ErrFenced) && !errors.Is(err, ErrMoved) {
 			return owned, err
@@ -73,9 +73,9 @@ func Take(ctx context.Context, log Log, after Mark, node string, level int, visi
 	}
 }
 
-// Barrier is the Own record of a node that has read up to the message with a sequence, and the mark
+// barrier is the Own record of a node that has read up to the message with a sequence, and the mark
 // to append it behind. The mark is behind the parts of an unfinished record, which become void.
-func Barrier(after Mark, seq uint64, node string, level int) (Mark, Record) {
+func barrier(after Mark, seq uint64, node string, level int) (Mark, Record) {
 	own := after.Own(node, level)
 	after.Seq = max(after.Seq, seq)
 	return after, own

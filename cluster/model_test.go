@@ -229,7 +229,7 @@ func (md *model) take(s *state, i, n int, visit func(state, step)) {
 		return
 	}
 	p.phase = taking
-	at, own := Barrier(at, uint64(n), name, 1)
+	at, own := barrier(at, uint64(n), name, 1)
 	md.begin(s, i, p, at, own, step{what: "take", number: uint64(n)}, visit)
 }
 

@@ -27,7 +27,7 @@ func written() []Message {
 	at = add(at, at.Next(Entry, "A", 1, []byte("one")), 1)
 	at = add(at, at.Next(Entry, "A", 1, []byte("second")), 2)
 	add(at, at.Next(Entry, "A", 1, []byte("unfinished")), 1)
-	at, own := Barrier(at, uint64(len(log)), "B", 1)
+	at, own := barrier(at, uint64(len(log)), "B", 1)
 	at = add(at, own, 1)
 	add(at, at.Next(Entry, "B", 1, nil), 1)
 	return log

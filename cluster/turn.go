@@ -5,11 +5,11 @@ import "time"
 // Several nodes may take a log over. The log decides between those that try at once; the times below have one node
 // try as a rule.
 const (
-	// TurnStep is how much later each further node tries. An own record takes less. It is no longer than a beat,
+	// turnStep is how much later each further node tries. An own record takes less. It is no longer than a beat,
 	// because the first node may have started lately: then it convicts the owner after the others.
-	TurnStep = BeatEvery
-	// HeirStep is how much later the others try when the owner has chosen a node.
-	HeirStep = time.Second
+	turnStep = BeatEvery
+	// heirStep is how much later the others try when the owner has chosen a node.
+	heirStep = time.Second
 )
 
 // Ownership is what a standby knows about the owner of the log.
@@ -48,9 +48,9 @@ func (s Standing) Turn() (after time.Duration, try bool) {
 		switch {
 		case p.Dead, !p.Beat.Following:
 		case p.ID == s.Owner.Heir:
-			after += HeirStep
+			after += heirStep
 		case s.before(p):
-			after += TurnStep
+			after += turnStep
 		}
 	}
 	return after, true
