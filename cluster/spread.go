@@ -10,7 +10,7 @@ import (
 type Placed struct {
 	Owner string   // empty while none is known
 	Guest bool     // the owner is none of the nodes that should have a copy
-	Heirs []string // the other ones that should, are alive, and follow the log
+	Heirs []string // other nodes that should have a copy, live, and follow the log
 }
 
 // Even tells which of its shards a node should hand over, and to whom, so that the shards are spread evenly over the nodes

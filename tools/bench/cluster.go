@@ -238,8 +238,7 @@ func (c *clusterRun) delivered() error {
 }
 
 // hands moves the store to and fro while orders flow at a rate, which leaves room for those that came meanwhile. The
-// latency is the longest time without an end of an order, of
-// each move.
+// latency is the longest time without an end of an order, of each move.
 func (c *clusterRun) hands(phase string, rate float64) (*Result, error) {
 	l := c.client.Listen(0)
 	l.Repeats = true
