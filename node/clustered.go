@@ -153,10 +153,12 @@ func (n *clusterNode) standbyServer(t *stay, g guards, stop func()) (*server.Ser
 		return nil, configf("cluster: %w", err)
 	}
 	s, err := server.NewStandby(server.StandbyOptions{
-		Addr: n.settings.Addr, ProbeAddr: n.settings.ProbeAddr, Build: n.settings.Build, Log: t.log, Metrics: metrics, Register: metrics,
-		Tokens: g.tokens, Certificates: g.certificates, TLSEnds: n.settings.TLS.Elsewhere,
-		Status: t.processStatus, Drain: t.drainBy(stop), Cluster: t, Node: t.node, Client: client,
-		Front: n.settings.front.shared(), Shard: n.settings.share.Index,
+		Options: server.Options{
+			Addr: n.settings.Addr, ProbeAddr: n.settings.ProbeAddr, Build: n.settings.Build, Log: t.log, Metrics: metrics, Register: metrics,
+			Tokens: g.tokens, Certificates: g.certificates, TLSEnds: n.settings.TLS.Elsewhere,
+			Cluster: t, Front: n.settings.front.shared(), Shard: n.settings.share.Index,
+		},
+		Status: t.processStatus, Drain: t.drainBy(stop), Node: t.node, Client: client,
 	})
 	if err != nil {
 		return nil, &ConfigError{n.settings.callersVariable(err)}

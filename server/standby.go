@@ -17,10 +17,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"edda/access"
 	"edda/internal/logthrottle"
 )
 
@@ -45,30 +43,18 @@ const (
 	ownerIdleFor = idleTimeout / 2
 )
 
-// StandbyOptions configure the server of a standby. Status, Drain and Cluster are required. The fields up to TLSEnds are
-// those of Options.
+// StandbyOptions configure the server of a standby. Status, Drain and Cluster are required. Of Options those of addresses
+// and callers count, and Build, Log, Metrics, Register, Cluster, Front and Shard. Of Cluster only Status and Owner are
+// called.
 type StandbyOptions struct {
-	Addr         string
-	ProbeAddr    string
-	Build        Build
-	Log          *zap.Logger
-	Metrics      prometheus.Gatherer
-	Register     prometheus.Registerer
-	Tokens       *access.Tokens
-	Certificates *Certificates
-	TLSEnds      bool
+	Options
 
 	// Status is the Status of a Process.
 	Status func(ctx context.Context) ProcessStatus
 	// Drain begins the stop of this node. It is the only act that a standby does not forward.
 	Drain func(ctx context.Context, who Operator) Drain
-	// Cluster answers GET /cluster. Only its Status and its Owner are called.
-	Cluster Cluster
 	// Node is the name of this node.
 	Node string
-	// Front and Shard are those of Options.
-	Front *Front
-	Shard int
 	// Client authenticates the owner's URL, and this node to it if the owner wants certificates of its
 	// clients; nil means the system's authorities.
 	Client *tls.Config
@@ -90,15 +76,10 @@ func NewStandby(o StandbyOptions) (*Server, error) {
 	if o.Status == nil || o.Cluster == nil || o.Drain == nil {
 		return nil, errors.New("a standby's server needs a status, a cluster and a drain")
 	}
-	base := Options{
-		Addr: o.Addr, ProbeAddr: o.ProbeAddr, Build: o.Build, Log: o.Log, Metrics: o.Metrics, Register: o.Register,
-		Tokens: o.Tokens, Certificates: o.Certificates, TLSEnds: o.TLSEnds, Cluster: o.Cluster,
-		Front: o.Front, Shard: o.Shard,
-	}
-	if err := base.validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{options: base, status: o.Status, forward: newForwarder(base.Log, o)}
+	s := &Server{options: o.Options, status: o.Status, forward: newForwarder(o)}
 	s.routes = &routes{mux: http.NewServeMux(), allow: s.allowed}
 	config := describe(o.Build)
 	config.OpenAPIPath, config.SchemasPath = "", "" // the owner describes the API
@@ -132,11 +113,11 @@ type ownerTerm struct {
 	cancel context.CancelFunc
 }
 
-func newForwarder(logger *zap.Logger, o StandbyOptions) *forwarder {
+func newForwarder(o StandbyOptions) *forwarder {
 	return &forwarder{
 		node: o.Node, tokens: o.Tokens != nil, owner: o.Cluster.Owner,
 		log:      log.New(io.Discard, "", 0), // that an answer broke off shows at the client, whose connection is cut
-		failures: logthrottle.New(logger, "a call could not be forwarded to the owner"),
+		failures: logthrottle.New(o.Log, "a call could not be forwarded to the owner"),
 		transport: &http.Transport{
 			// No Proxy: a call between nodes carries a caller's token. HTTP/1.1 only, because its connections
 			// carry one call each, so a backup holds up no other call.

@@ -30,7 +30,7 @@ import (
 func follower(t *testing.T, c *fakeCluster, change ...func(*StandbyOptions)) *Server {
 	t.Helper()
 	f := newFakes()
-	o := StandbyOptions{Node: "n2", Cluster: c, Status: f.Status, Drain: f.Drain, Metrics: prometheus.NewRegistry()}
+	o := StandbyOptions{Options: Options{Cluster: c, Metrics: prometheus.NewRegistry()}, Node: "n2", Status: f.Status, Drain: f.Drain}
 	for _, change := range change {
 		change(&o)
 	}
@@ -300,10 +300,10 @@ func TestTheCertificateOfAStandbyGivesACallerNoRight(t *testing.T) {
 
 func TestAStandbyNeedsItsParts(t *testing.T) {
 	for name, o := range map[string]StandbyOptions{
-		"no status":     {Cluster: &fakeCluster{}, Drain: newFakes().Drain},
+		"no status":     {Options: Options{Cluster: &fakeCluster{}}, Drain: newFakes().Drain},
 		"no cluster":    {Status: newFakes().Status, Drain: newFakes().Drain},
-		"no drain":      {Status: newFakes().Status, Cluster: &fakeCluster{}},
-		"other machine": {Cluster: &fakeCluster{}, Status: newFakes().Status, Drain: newFakes().Drain, Addr: ":0"},
+		"no drain":      {Options: Options{Cluster: &fakeCluster{}}, Status: newFakes().Status},
+		"other machine": {Options: Options{Cluster: &fakeCluster{}, Addr: ":0"}, Status: newFakes().Status, Drain: newFakes().Drain},
 	} {
 		if _, err := NewStandby(o); err == nil {
 			t.Errorf("%s: no error", name)
