@@ -198,13 +198,11 @@ func (f *Front) drain(w http.ResponseWriter, r *http.Request) {
 		name := fmt.Sprintf("shard %d", i)
 		a := f.ask(r, i)
 		var one Drain
-		switch {
-		case a.status == http.StatusServiceUnavailable:
+		if a.status == http.StatusServiceUnavailable {
 			missing = a
 			continue
-		case a.status != http.StatusOK || json.Unmarshal(a.body.Bytes(), &one) != nil:
-			a.explain(i, "")
-			a.copyTo(w)
+		}
+		if !f.decode(w, a, i, "", &one) {
 			return
 		}
 		all.add(one, name)
@@ -426,12 +424,8 @@ func (f *Front) ask(r *http.Request, shard int) (a *recorded) {
 		a.status = http.StatusOK
 	}
 	if a.status == http.StatusTemporaryRedirect { // to the owner of the shard, which would gather again
-		a.header, a.status = http.Header{"Content-Type": {"application/problem+json"}}, http.StatusMisdirectedRequest
-		a.body.Reset()
-		_ = json.NewEncoder(&a.body).Encode(&huma.ErrorModel{
-			Title: http.StatusText(a.status), Status: a.status,
-			Detail: fmt.Sprintf("a caller whose certificate says who it is asks each shard by itself, with the header %s, or shows a token", strings.ToLower(ShardHeader)),
-		})
+		a = &recorded{header: http.Header{}}
+		problem(a, http.StatusMisdirectedRequest, fmt.Sprintf("a caller whose certificate says who it is asks each shard by itself, with the header %s, or shows a token", strings.ToLower(ShardHeader)))
 	}
 	return a
 }

@@ -275,11 +275,8 @@ func (f *Front) portions(w http.ResponseWriter, r *http.Request) {
 		q.Set("after", after)
 	}
 	again.URL.RawQuery = q.Encode()
-	a := f.ask(again, shard)
 	var p LetterPortion
-	if a.status != http.StatusOK || json.Unmarshal(a.body.Bytes(), &p) != nil {
-		a.explain(shard, "")
-		a.copyTo(w)
+	if !f.decode(w, f.ask(again, shard), shard, "", &p) {
 		return
 	}
 	switch {
