@@ -2,7 +2,6 @@ package standby
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,24 +13,15 @@ import (
 // Shipper appends to the log that a node owns: the transactions of its store, the proof that it still owns the
 // log, and the end of its ownership.
 type Shipper struct {
-	ctx   context.Context
-	log   cluster.Log
-	run   string
-	level int
-	at    atomic.Pointer[cluster.Mark] // behind the last record that the log has acknowledged
-	turn  chan struct{}                // capacity 1: one append is in flight
-	lost  chan struct{}                // closed when an append has failed
-	why   error                        // read it after lost is closed
-
-	mu     sync.Mutex // guards the fields below
-	proof  *proof     // the one that is being made
-	waited time.Time  // end of the last append
-}
-
-// proof is a Keep record on its way.
-type proof struct {
-	done chan struct{}
-	err  error // read it after done is closed
+	ctx    context.Context
+	log    cluster.Log
+	run    string
+	level  int
+	at     atomic.Pointer[cluster.Mark] // behind the last record that the log has acknowledged
+	turn   chan struct{}                // capacity 1: one append is in flight
+	waited atomic.Pointer[time.Time]    // end of the last append; nil while one is in flight
+	lost   chan struct{}                // closed when an append has failed
+	why    error                        // read it after lost is closed
 }
 
 // NewShipper appends behind the mark of the run's Own record until ctx ends. A transaction that is then under way
@@ -39,6 +29,7 @@ type proof struct {
 func NewShipper(ctx context.Context, log cluster.Log, at cluster.Mark, run string, level int) *Shipper {
 	s := &Shipper{ctx: ctx, log: log, run: run, level: level, turn: make(chan struct{}, 1), lost: make(chan struct{})}
 	s.at.Store(&at)
+	s.waited.Store(&time.Time{})
 	return s
 }
 
@@ -79,7 +70,17 @@ func (s *Shipper) Ship(seq uint64, entry []byte) (wait func() error) {
 // append appends the next record. The appends of one owner are one after another.
 func (s *Shipper) append(next func(cluster.Mark) (cluster.Record, error)) error {
 	s.turn <- struct{}{}
-	defer s.ended()
+	return s.appended(next)
+}
+
+// appended appends the next record for a caller that has the turn, and frees the turn.
+func (s *Shipper) appended(next func(cluster.Mark) (cluster.Record, error)) error {
+	s.waited.Store(nil)
+	defer func() {
+		now := time.Now()
+		s.waited.Store(&now)
+		<-s.turn
+	}()
 	if err := s.Err(); err != nil {
 		return err
 	}
@@ -98,22 +99,12 @@ func (s *Shipper) append(next func(cluster.Mark) (cluster.Record, error)) error 
 	return nil
 }
 
-// ended ends an append.
-func (s *Shipper) ended() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waited = time.Now()
-	<-s.turn
-}
-
 // Waited returns when an append was last in flight: now, while one is.
 func (s *Shipper) Waited() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.turn) > 0 {
-		return time.Now()
+	if at := s.waited.Load(); at != nil {
+		return *at
 	}
-	return s.waited
+	return time.Now()
 }
 
 func (s *Shipper) end(why error) {
@@ -122,38 +113,20 @@ func (s *Shipper) end(why error) {
 }
 
 // Confirm returns nil when the log has acknowledged a record that was sent after the call. So no other node had
-// taken the log over at the time of the call. The record goes on its way also if ctx ends.
+// taken the log over at the time of the call. A record that has the turn goes on its way also if ctx ends.
 func (s *Shipper) Confirm(ctx context.Context) error {
-	for {
-		p, mine := s.prove()
-		select {
-		case <-p.done:
-		case <-ctx.Done():
-			return edda.Classify(edda.Temporary, "the log does not answer: %w", context.Cause(ctx))
-		}
-		if mine || p.err != nil {
-			return p.err
-		}
+	done := make(chan error, 1)
+	select {
+	case s.turn <- struct{}{}:
+		go func() { done <- s.appended(s.plain(cluster.Keep, nil)) }()
+	case <-ctx.Done():
 	}
-}
-
-// prove returns the proof that is being made, or begins one.
-func (s *Shipper) prove() (p *proof, mine bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proof != nil {
-		return s.proof, false
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return edda.Classify(edda.Temporary, "the log does not answer: %w", context.Cause(ctx))
 	}
-	p = &proof{done: make(chan struct{})}
-	s.proof = p
-	go func() {
-		p.err = s.append(s.plain(cluster.Keep, nil))
-		s.mu.Lock()
-		s.proof = nil
-		s.mu.Unlock()
-		close(p.done)
-	}()
-	return p, true
 }
 
 // Seal appends the record that ends the ownership, and names the node that takes over, if the owner chose one. All
