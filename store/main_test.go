@@ -17,8 +17,9 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	wal.Poison = func(b []byte) {
-		for i := range b {
-			b[i] = 0xA5
+		// The race detector sees one write a copy. It would see one a byte in a loop.
+		for n := copy(b, "\xA5"); n > 0 && n < len(b); n *= 2 {
+			copy(b[n:], b[:n])
 		}
 	}
 	os.Exit(m.Run())
