@@ -35,7 +35,7 @@ const (
 // other node. The zero value is not usable; use NewDetector. A Detector is not safe for concurrent use.
 type Detector struct {
 	nodes    map[string]*peer
-	expected string        // the node that Expect has named last
+	expected string        // the owner of the log; see Expect
 	revision uint64        // of the last own beat
 	sent     time.Duration // when it was sent
 }
@@ -78,8 +78,8 @@ func (d *Detector) Accepted(sent time.Duration, revision uint64) (suspects []str
 	return suspects
 }
 
-// Expect names the node that owns the log, in the place of the last one; an empty id names none. The silence of that node
-// counts also if the table has no beat of it, because it has left without a hand-over or was never heard.
+// Expect sets the owner of the log; an empty id says that no other node owns it. The detector counts the silence of the
+// owner also if the table has no beat of it. It forgets the owner before, unless that one has a beat.
 func (d *Detector) Expect(id string, now time.Duration) {
 	if p := d.nodes[d.expected]; d.expected != id && p != nil && p.revision == 0 {
 		delete(d.nodes, d.expected)

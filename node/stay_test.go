@@ -15,7 +15,7 @@ import (
 	"edda/store"
 )
 
-// knownLog is a log of which the last message is known. It has no record of this node's copy.
+// knownLog is a log with a given last message. It has no record of this node's copy.
 type knownLog struct {
 	cluster.Log
 	last cluster.Last

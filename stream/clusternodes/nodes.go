@@ -305,7 +305,7 @@ func (n *Nodes) look(ctx context.Context, id string) {
 	case err != nil:
 		return
 	case m.Header.Get("KV-Operation") != "": // it has left, so it has no beat
-		if n.knows(id) < m.Sequence && n.knows(id) > 0 { // the watch is behind
+		if known := n.knows(id); known > 0 && known < m.Sequence { // the watch is behind
 			n.left(id)
 			return
 		}
