@@ -80,16 +80,18 @@ of the cluster first, with the numbers of their messages.`,
 
 func (t *terminal) clusterRelogCommand() *cobra.Command {
 	v := &clusterStore{term: t}
-	return v.command("relog", "Begin the log of a cluster again with the copy of this node", `Begin the replicated log again with the copy in the data folder, when JetStream
+	drop := false
+	c := v.command("relog", "Begin the log of a cluster again with the copy of this node", `Begin the replicated log again with the copy in the data folder, when JetStream
 has lost the log, its end, or the cluster's bucket. Stop all nodes first. Take
 the node whose copy ends at the highest transaction: each node says at a start
 where its copy ends. Nothing that was answered as committed is lost then. The
 other nodes follow on, or copy the store anew. If the bucket alone is lost, the log
-stays as it is.`,
+stays as it is. A log that has what the copy lacks is kept, unless --drop-log
+says that this may be lost.`,
 		"  edda cluster relog --cluster shop --data /var/lib/edda",
 		func(ctx context.Context, s node.Settings, log *zap.Logger) error {
 			fmt.Fprintln(t.err, "looking for nodes that run")
-			b, err := node.RelogCluster(ctx, s, log)
+			b, err := node.RelogCluster(ctx, s, log, drop)
 			if err != nil {
 				return err
 			}
@@ -101,6 +103,8 @@ stays as it is.`,
 				fmt.Fprintf(t.out, "the log of cluster %s begins again behind transaction %d: start node %s first\n", b.Cluster, b.Transaction, b.Node)
 			})
 		})
+	c.Flags().BoolVar(&drop, "drop-log", false, "lose what the log has and this copy lacks")
+	return c
 }
 
 func (t *terminal) clusterLeaveCommand() *cobra.Command {

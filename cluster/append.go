@@ -82,6 +82,8 @@ func (a Append) Looked(last Last) (Append, Instruction) {
 		return a.Acked(last.Seq)
 	case last.Message.Epoch > a.record.Epoch:
 		return a, Instruction{Do: Fenced}
+	case last.Seq == a.seq && !a.behind(last.Message): // the log has lost its end, and went on without it
+		return a, Instruction{Do: Moved}
 	case last.Seq == a.seq: // the message in flight was not stored; the compare-and-set stores one of all its sends
 		return a, a.send()
 	case last.Seq < a.seq: // the log ended further on already, so this is no answer of its leader
@@ -89,4 +91,16 @@ func (a Append) Looked(last Last) (Append, Instruction) {
 	default:
 		return a, Instruction{Do: Moved}
 	}
+}
+
+// behind reports whether the part in flight comes behind a message: the part before, the record before, or a part of
+// an unfinished record that followed the same record.
+func (a Append) behind(last Message) bool {
+	switch {
+	case a.part > 1:
+		return last.Sum == a.sum
+	case last.Part < last.Parts:
+		return last.Prev == a.record.Prev
+	}
+	return last.Sum == a.record.Prev
 }

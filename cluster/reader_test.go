@@ -114,7 +114,9 @@ func TestLooks(t *testing.T) {
 		part int // that is sent
 	}{
 		{"mine is last", Last{6, mine}, Send, 2},
-		{"unchanged", Last{5, Message{}}, Send, 1},
+		{"unchanged", Last{5, Message{Sum: 7, Part: 1, Parts: 1}}, Send, 1},
+		{"behind the parts of an unfinished record", Last{5, Message{Record: Record{Prev: 7}, Sum: 9, Part: 1, Parts: 2}}, Send, 1},
+		{"lost, and the same number again", Last{5, Message{Record: Record{Epoch: 2}, Sum: 8, Part: 1, Parts: 1}}, Moved, 0},
 		{"an earlier end", Last{4, Message{}}, Look, 0},
 		{"no message at all", Last{}, Look, 0},
 		{"a later epoch", Last{6, own}, Fenced, 0},
@@ -136,6 +138,12 @@ func TestLooks(t *testing.T) {
 	_, done := b.Looked(Last{7, second.Message})
 	if want := (Mark{Seq: 7, LSN: 4, Epoch: 2, Sum: r.Sum()}); done.Do != Committed || done.Mark != want {
 		t.Errorf("got %+v, want %+v", done, want)
+	}
+	if _, got := b.Looked(Last{6, mine}); got.Do != Send || got.Message.Part != 2 {
+		t.Errorf("behind its first part: %+v", got)
+	}
+	if _, got := b.Looked(Last{6, other}); got.Do != Moved {
+		t.Errorf("behind another message: %+v", got)
 	}
 	if _, strange := b.Acked(9); strange.Do != Look {
 		t.Errorf("an acknowledgement of another sequence: %+v", strange)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,7 +217,10 @@ func (t *stay) leave(ctx context.Context, toDev bool) error {
 		return err
 	}
 	if last.Seq > 0 { // Find removes a last transaction that the log never had
-		_, err = standby.Find(ctx, t.shipped, r)
+		var m *membership
+		if m, err = membershipOf(t.dir()); err == nil {
+			_, err = standby.Find(ctx, t.shipped, r, !m.Follows && (!known || m.of(agreed.Created)))
+		}
 	}
 	at := r.LSN()
 	if err := errors.Join(err, r.Close()); err != nil {
@@ -241,8 +245,8 @@ func (t *stay) leave(ctx context.Context, toDev bool) error {
 }
 
 // RelogCluster begins the log of a cluster again with the copy in the data folder, after JetStream has lost the log.
-// All nodes must have stopped.
-func RelogCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
+// All nodes must have stopped. drop allows to lose what the log has and the copy has not.
+func RelogCluster(ctx context.Context, s Settings, log *zap.Logger, drop bool) (b ClusterBegun, err error) {
 	n, err := s.shardsIn()
 	switch {
 	case err != nil:
@@ -255,49 +259,63 @@ func RelogCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBe
 		return b, err
 	}
 	err = withStay(ctx, s, log, func(t *stay) error {
-		b = ClusterBegun{Cluster: s.Cluster.Name, Node: t.node, Shard: s.share.Index}
-		m, err := membershipOf(t.dir())
-		if err != nil {
-			return err
-		}
-		if m == nil || m.Cluster != s.Cluster.Name {
-			return edda.Classify(edda.Permanent, "folder %s has no copy of the store of cluster %s", t.dir(), s.Cluster.Name)
-		}
-		if err := t.alone(ctx); err != nil {
-			return err
-		}
-		r, err := t.openCopy()
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		_, known, err := t.nodes.Load().Agreed(ctx)
-		if err != nil {
-			return err
-		}
-		a := clusternodes.Agreed{Store: r.ID(), Founder: t.node, Level: cluster.Level, Created: m.Created, Shards: s.share.Of}
-		last, whole, err := t.logHolds(ctx, r.LSN())
-		switch {
-		case err != nil:
-			return err
-		case whole && known:
-			return edda.Classify(edda.Permanent, "the log of cluster %s ends at transaction %d, and the copy in folder %s at %d: nothing is lost, start the nodes",
-				s.Cluster.Name, last.Message.LSN, t.dir(), r.LSN())
-		case whole: // the bucket alone is lost
-			b.Store, b.Transaction, b.LogKept = r.ID(), last.Message.LSN, true
-			return t.nodes.Load().FoundAgain(ctx, a)
-		}
-		if err := clusterlog.Remove(ctx, t.js, s.logName()); err != nil {
-			return err
-		}
-		a.Created = t.beat().Since
-		if err := t.nodes.Load().FoundAgain(ctx, a); err != nil {
-			return err
-		}
-		b.Store, b.Transaction = r.ID(), r.LSN()
-		return membership{s.Cluster.Name, a.Created, false}.write(t.dir())
+		b, err = t.relog(ctx, drop)
+		return err
 	})
 	return b, err
+}
+
+// relog begins the log again with the copy in the folder, or makes the bucket again if the log is whole.
+func (t *stay) relog(ctx context.Context, drop bool) (b ClusterBegun, err error) {
+	name := t.settings.Cluster.Name
+	m, err := membershipOf(t.dir())
+	if err != nil {
+		return b, err
+	}
+	if m == nil || m.Cluster != name {
+		return b, edda.Classify(edda.Permanent, "folder %s has no copy of the store of cluster %s", t.dir(), name)
+	}
+	if err := t.alone(ctx); err != nil {
+		return b, err
+	}
+	r, err := t.openCopy()
+	if err != nil {
+		return b, err
+	}
+	defer r.Close()
+	agreed, known, err := t.nodes.Load().Agreed(ctx)
+	if err != nil {
+		return b, err
+	}
+	if !known {
+		agreed.Created = m.Created
+	}
+	c, err := t.compare(ctx, r, m, agreed.Created)
+	if err != nil {
+		return b, err
+	}
+	a := clusternodes.Agreed{Store: r.ID(), Founder: t.node, Created: m.Created, Shards: t.settings.share.Of,
+		Level: cmp.Or(max(agreed.Level, c.end.Level), cluster.Level)}
+	b = ClusterBegun{Cluster: name, Node: t.node, Shard: t.settings.share.Index, Store: r.ID(), Transaction: r.LSN()}
+	switch {
+	case c.whole && known:
+		return b, edda.Classify(edda.Permanent, "the log of cluster %s ends at transaction %d, and the copy in folder %s at %d: nothing is lost, start the nodes",
+			name, c.end.LSN, t.dir(), r.LSN())
+	case c.whole: // the bucket alone is lost
+		b.Transaction, b.LogKept = c.end.LSN, true
+		return b, t.nodes.Load().FoundAgain(ctx, a)
+	case c.more != "" && !drop:
+		return b, edda.Classify(edda.Permanent, "the copy in folder %s ends at transaction %d, and lacks what %s: take a copy that has it, or lose it with --drop-log",
+			t.dir(), r.LSN(), c.more)
+	}
+	if err := clusterlog.Remove(ctx, t.js, t.settings.logName()); err != nil {
+		return b, err
+	}
+	a.Created = t.beat().Since
+	if err := t.nodes.Load().FoundAgain(ctx, a); err != nil {
+		return b, err
+	}
+	return b, membership{name, a.Created, false, true}.write(t.dir())
 }
 
 // shareIn is the shard that the store in a folder has. No process may hold it.
@@ -312,21 +330,42 @@ func shareIn(dir string) (edda.Share, error) {
 	return r.Share(), r.Close()
 }
 
-// logHolds reports whether the log has a copy's last transaction, or the one before: an owner is one ahead at most. It
-// believes that the log has less only after lostWithin, because a server that has just started may know less.
-func (t *stay) logHolds(ctx context.Context, transaction uint64) (last cluster.Last, holds bool, err error) {
-	for begin := time.Now(); ; {
-		if last, err = t.shipped.End(ctx); err != nil {
-			return last, false, err
+// compared is a log beside a copy.
+type compared struct {
+	end   cluster.Message // zero for an empty log
+	whole bool            // the log has all that this copy and other nodes have of it
+	more  string          // who has what the copy lacks
+}
+
+// compare compares the log that was founded at a time with a copy. It believes that the log has less only after
+// standby.LostWithin, because a server that has just started may know less.
+func (t *stay) compare(ctx context.Context, r *store.Replica, m *membership, founded time.Time) (c compared, err error) {
+	for since := time.Now(); ; {
+		last, err := t.shipped.End(ctx)
+		if err != nil {
+			return c, err
 		}
-		if last.Seq > 0 && last.Message.LSN+1 >= transaction {
-			return last, true, nil
+		_, err = standby.Find(ctx, t.shipped, r, false)
+		absent, diverged := errors.Is(err, cluster.ErrAbsent), errors.Is(err, standby.ErrDiverged)
+		if err != nil && !diverged && !errors.Is(err, cluster.ErrTrimmed) {
+			return c, err
 		}
-		if time.Since(begin) >= lostWithin {
-			return last, false, nil
+		c.end = last.Message
+		one := absent && !m.Follows && r.LSN() == c.end.LSN+1 // an owner is one ahead at most, and gives that up
+		has := m.of(founded) && last.Seq > 0 && (!diverged || one)
+		most := standby.Most(t.others(), epochBefore(founded))
+		c.whole = has && most.Beat.LSN <= c.end.LSN
+		switch {
+		case most.Beat.LSN > r.LSN():
+			c.more = fmt.Sprintf("node %s has, up to transaction %d", most.ID, most.Beat.LSN)
+		case last.Seq > 0 && (!m.of(founded) || diverged && !absent || has && r.LSN() < c.end.LSN):
+			c.more = fmt.Sprintf("the log has, up to transaction %d", c.end.LSN)
+		}
+		if c.whole || time.Since(since) >= standby.LostWithin {
+			return c, nil
 		}
 		if err := backoff.Wait(ctx, joinAgain); err != nil {
-			return last, false, err
+			return c, err
 		}
 	}
 }

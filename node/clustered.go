@@ -104,7 +104,7 @@ func (n *clusterNode) runStay(ctx context.Context, hungUp <-chan os.Signal, stop
 		t.endBeats(false) // the name is that of the newer process
 		return cause
 	}
-	t.endBeats(ctx.Err() != nil || !errors.Is(err, errStays))
+	t.endBeats((ctx.Err() != nil || !errors.Is(err, errStays)) && !t.more.Load())
 	return err
 }
 
@@ -210,6 +210,7 @@ func (t *stay) follow(ctx context.Context, sup *systemd) error {
 	if err := t.join(ctx); err != nil {
 		return t.unjoined(err)
 	}
+	t.tellCopy()
 	t.startBeats(ctx)
 	if err := t.found(ctx); err != nil {
 		return err
@@ -253,7 +254,7 @@ func (t *stay) standBy(ctx context.Context, sup *systemd, tell bool) error {
 	watch.Go(func() { t.watchManifests(standing, r) })
 	watch.Go(func() { t.giveUp(standing, stop) })
 	t.owned, err = standby.Stand(standing, r, at, standby.Options{
-		Log: t.shipped, Nodes: t.nodes.Load(), Node: t.node, Run: t.run, Founder: t.agreed.Founder, Level: t.agreed.Level,
+		Log: t.shipped, Nodes: t.nodes.Load(), Node: t.node, Run: t.run, Founder: t.agreed.Founder, Begins: epochBefore(t.agreed.Created), Level: t.agreed.Level,
 		Able: t.able, Tell: t.tell, Logger: t.log,
 	})
 	if err != nil && errors.Is(context.Cause(standing), errSpare) {
@@ -262,6 +263,9 @@ func (t *stay) standBy(ctx context.Context, sup *systemd, tell bool) error {
 	stop(nil)
 	watch.Wait()
 	t.say(func(b *cluster.Beat) { b.Following = false })
+	if errors.Is(err, standby.ErrLost) {
+		err = fmt.Errorf("%w; %w", t.hasLost("records", r.LSN()), err)
+	}
 	if err != nil {
 		return errors.Join(err, r.Close())
 	}
@@ -286,7 +290,7 @@ func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) (err error) {
 	t.shipper.Store(standby.NewShipper(shipping, hurried{t.shipped, stops}, t.owned, t.run, t.agreed.Level))
 	t.log.Info("this node owns the store", zap.Uint64("epoch", t.owned.Epoch), zap.Uint64("record", t.owned.LSN))
 	h.Log = t.log
-	err = membership{t.settings.Cluster.Name, t.agreed.Created, true}.write(t.dir())
+	err = membership{t.settings.Cluster.Name, t.agreed.Created, true, false}.write(t.dir())
 	if err == nil && !t.able() {
 		err = fmt.Errorf("%w, because it cannot run its manifests: %s", errStays, t.unfit())
 	}

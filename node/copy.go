@@ -35,18 +35,18 @@ const (
 	copying = store.FileName + ".copying"
 )
 
-// copyStore puts a copy of the owner's store into the folder, because of why.
-func (t *stay) copyStore(ctx context.Context, why error) error {
+// copyStore puts a copy of the owner's store into the folder.
+func (t *stay) copyStore(ctx context.Context) error {
 	owner, at, err := t.ownerURL()
 	if err != nil {
 		return err
 	}
-	return t.copyFrom(ctx, owner, at, why)
+	return t.copyFrom(ctx, owner, at)
 }
 
 // copyFrom copies the store of an owner who has that record. Meanwhile this node beats that it needs what follows, so
 // that the log keeps it.
-func (t *stay) copyFrom(ctx context.Context, owner string, at uint64, why error) (err error) {
+func (t *stay) copyFrom(ctx context.Context, owner string, at uint64) (err error) {
 	t.say(func(b *cluster.Beat) { b.Needs = at })
 	defer func() {
 		if err != nil {
@@ -56,7 +56,7 @@ func (t *stay) copyFrom(ctx context.Context, owner string, at uint64, why error)
 	if err := os.MkdirAll(t.dir(), 0o700); err != nil {
 		return edda.Classify(edda.Permanent, "data folder: %w; choose another --data", err)
 	}
-	replaces, err := t.replaces(why)
+	replaces, err := t.replaces()
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (t *stay) copyFrom(ctx context.Context, owner string, at uint64, why error)
 	}
 	r, err := store.RestoreReplica(ctx, backup, t.dir(), t.agreed.Store, replaces)
 	if err == nil { // the next copy replaces this one for good
-		err = membership{t.settings.Cluster.Name, t.agreed.Created, true}.write(t.dir())
+		err = membership{t.settings.Cluster.Name, t.agreed.Created, true, true}.write(t.dir())
 	}
 	if err != nil {
 		return fmt.Errorf("copy the store of %s: %w", owner, err)
@@ -79,19 +79,17 @@ func (t *stay) copyFrom(ctx context.Context, owner string, at uint64, why error)
 	return nil
 }
 
-// replaces says what becomes of the store that a copy replaces because of why. One of this log has nothing that was
-// acknowledged and that the cluster has not. One of the log before it may have that.
-func (t *stay) replaces(why error) (store.Replace, error) {
+// replaces says what becomes of the store that a copy replaces. A copy of this log is merely too old. One of the log
+// before may have what was acknowledged and what the cluster has not.
+func (t *stay) replaces() (store.Replace, error) {
 	m, err := membershipOf(t.dir())
 	switch {
 	case err != nil:
 		return store.ReplaceNone, err
-	case m == nil || !m.Created.Equal(t.agreed.Created):
-		return store.ReplaceAside, nil
-	case errors.Is(why, cluster.ErrTrimmed): // it is merely too old
+	case m.of(t.agreed.Created):
 		return store.ReplaceForGood, nil
 	}
-	return store.ReplaceLast, nil
+	return store.ReplaceAside, nil
 }
 
 // ownerURL is where the node answers that owns the store now, and the last record that it has said to have.

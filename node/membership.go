@@ -2,11 +2,14 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
 
 	"edda"
+	"edda/cluster"
+	"edda/standby"
 	"edda/store"
 )
 
@@ -15,6 +18,9 @@ type membership struct {
 	Cluster string    `json:"cluster"`
 	Created time.Time `json:"created"` // when the cluster began its log: a log that is begun again has another time
 	Begun   bool      `json:"begun"`   // the log has had a record
+	// Follows says that this node has not owned the store since the copy was found to be part of the log. Until then the
+	// copy may have one transaction that the log never took.
+	Follows bool `json:"follows,omitempty"`
 }
 
 // membershipOf returns the membership of the store in a folder; nil for a store of its own.
@@ -42,7 +48,7 @@ func (s Settings) sameKeys(has edda.Share) error {
 // write notes the membership of the store in a folder, where it is not noted yet. Only a marked copy is ever replaced by
 // another one.
 func (m membership) write(dir string) error {
-	if was, err := membershipOf(dir); err == nil && was != nil && was.Cluster == m.Cluster && was.Created.Equal(m.Created) && was.Begun == m.Begun {
+	if was, err := membershipOf(dir); err == nil && was != nil && was.Cluster == m.Cluster && m.of(was.Created) && was.Begun == m.Begun && was.Follows == m.Follows {
 		return nil
 	}
 	text, err := json.Marshal(m)
@@ -51,6 +57,17 @@ func (m membership) write(dir string) error {
 	}
 	return store.MarkReplicated(dir, text)
 }
+
+// surely is the last transaction that the log has taken of a copy that ends at one.
+func (m *membership) surely(transaction uint64) uint64 {
+	if m.Follows || transaction == 0 {
+		return transaction
+	}
+	return transaction - 1
+}
+
+// of reports whether the copy is of the log that was founded at a time.
+func (m *membership) of(created time.Time) bool { return m != nil && m.Created.Equal(created) }
 
 // ownStore refuses a copy of a cluster's store to a process that is alone: what it writes would be lost when the
 // folder comes back to its cluster.
@@ -66,36 +83,61 @@ func ownStore(dir string) error {
 // storeDir is the folder of the store.
 func (c Config) storeDir() string { return filepath.Join(c.Data, c.storeFolder()) }
 
-// replaceable judges a store that is no part of the log, because of why. It returns nil if a copy may take its place.
-func (t *stay) replaceable(m *membership, transaction uint64, why error) error {
-	if m != nil && m.Created.Equal(t.agreed.Created) {
-		return nil
-	}
+// apart is the error of a store that has what this log has not, because of why. It was no copy, or one of another log, and
+// perhaps has what was answered: no copy may take its place.
+func (t *stay) apart(m *membership, transaction uint64, why error) error {
 	what := "was no copy of it before"
 	if m != nil {
 		what = "has more than the copy with which the log was begun again"
 	}
 	return edda.Classify(edda.Permanent, "the store in folder %s ends at transaction %d and %s, so no copy may take its place: move it away, "+
-		"or begin the log with it (edda cluster relog, when all nodes have stopped): %v", t.dir(), transaction, what, why) // the caller copies the store for ErrDiverged and ErrTrimmed
+		"or begin the log with it (edda cluster relog, when all nodes have stopped): %v", t.dir(), transaction, what, why) // the caller copies the store for ErrTrimmed
 }
-
-// lostWithin is how long a loss must show before this node believes it. A NATS server that has just started, or was
-// deposed, may know less than the others for a while.
-const lostWithin = 15 * time.Second
 
 // errLooksLost says that something of the cluster looks lost, and that it is too early to believe it.
 var errLooksLost = edda.Classify(edda.Temporary, "it looks lost; NATS is asked again")
 
 // lost is the error of a copy whose cluster has lost its bucket, its log or records of that. It is permanent once that
-// has shown for lostWithin.
+// has shown for standby.LostWithin.
 func (t *stay) lost(what string, transaction uint64) error {
 	if t.lostSince.IsZero() {
 		t.lostSince = time.Now()
 	}
-	if time.Since(t.lostSince) < lostWithin {
+	if time.Since(t.lostSince) < standby.LostWithin {
 		return fmt.Errorf("the %s of cluster %s, whose copy here ends at transaction %d: %w", what, t.settings.Cluster.Name, transaction, errLooksLost)
 	}
+	return t.hasLost(what, transaction)
+}
+
+// hasLost is the error of a loss that has shown for long enough.
+func (t *stay) hasLost(what string, transaction uint64) error {
 	return edda.Classify(edda.Permanent, "cluster %s has lost its %s, and the copy in folder %s ends at transaction %d: stop all nodes, find the copy with the "+
 		"highest transaction, and begin the log again with it: edda cluster relog --cluster %s --data %s",
 		t.settings.Cluster.Name, what, t.dir(), transaction, t.settings.Cluster.Name, t.settings.Data)
+}
+
+// tellCopy has the first beat say what the copy in the folder surely has of its log. Otherwise a node with less might take
+// over before this one has found its place. An error shows again there.
+func (t *stay) tellCopy() {
+	m, err := membershipOf(t.dir())
+	if err != nil || m == nil || m.Cluster != t.settings.Cluster.Name || !store.Exists(t.dir()) {
+		return
+	}
+	r, err := t.openCopy()
+	if err != nil {
+		return
+	}
+	t.say(func(b *cluster.Beat) { b.Epoch, b.LSN = epochBefore(m.Created), m.surely(r.LSN()) })
+	_ = r.Close() // nothing was written
+}
+
+// lostRecords is [stay.lost] of a copy of this log that has what the log has not, because of why. The last beat of this
+// node, which says how much it has, stays after its end.
+func (t *stay) lostRecords(transaction uint64, why error) error {
+	t.more.Store(true)
+	err := t.lost("records", transaction)
+	if errors.Is(why, cluster.ErrAbsent) {
+		return err
+	}
+	return fmt.Errorf("%w; a node has gone on without them: %v", err, why)
 }

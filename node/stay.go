@@ -62,6 +62,7 @@ type stay struct {
 	endShipping func()         // a transaction that is under way is then unsure
 	hurry       func()         // bounds each append
 	endBeats    func(gone bool)
+	more        atomic.Bool             // the log lacks what this node has
 	end         context.CancelCauseFunc // ends the stay
 
 	mu   sync.Mutex   // guards the fields below
@@ -132,9 +133,10 @@ func (t *stay) tell(at cluster.Mark, owner cluster.Ownership) {
 	t.owner = owner
 }
 
-// lostRecords says that the log has lost what it had acknowledged; nil says that it has it again. No node may go on by
-// itself then, because another one may have less.
-func (t *stay) lostRecords(why error) {
+// shorter says that the log has lost what it had acknowledged to this owner; nil says that it has it again. No node may go
+// on by itself then, because another one may have less.
+func (t *stay) shorter(why error) {
+	t.more.Store(why != nil)
 	problem := ""
 	if why != nil {
 		problem = why.Error() + ": stop all nodes, and begin the log again with edda cluster relog"
@@ -155,7 +157,7 @@ func (t *stay) join(ctx context.Context) error {
 		if err := t.checkClock(ctx); err != nil {
 			return err
 		}
-		stored, err := clusterlog.Open(ctx, t.js, clusterlog.Options{Shard: t.settings.logName(), Unsure: t.metrics.unsure.Inc, Lost: t.lostRecords})
+		stored, err := clusterlog.Open(ctx, t.js, clusterlog.Options{Shard: t.settings.logName(), Unsure: t.metrics.unsure.Inc, Lost: t.shorter})
 		if err != nil {
 			return err
 		}
@@ -265,13 +267,13 @@ func (t *stay) replica(ctx context.Context) (*store.Replica, cluster.Mark, error
 		case errors.Is(err, errLooksLost):
 		case errors.Is(err, errNoCopy):
 			unfit = unfitLooks
-		case errors.Is(err, standby.ErrDiverged), errors.Is(err, cluster.ErrTrimmed):
+		case errors.Is(err, cluster.ErrTrimmed):
 			unfit++
 		default:
 			return nil, at, err
 		}
 		if unfit >= unfitLooks {
-			failed := t.copyStore(ctx, err)
+			failed := t.copyStore(ctx)
 			if failed == nil {
 				unfit = 0
 				continue
@@ -477,29 +479,30 @@ func (t *stay) place(ctx context.Context, r *store.Replica) (at cluster.Mark, er
 	if err != nil {
 		return at, err
 	}
-	begun := m != nil && m.Begun && m.Created.Equal(t.agreed.Created)
-	if last.Seq == 0 && (begun || t.agreed.Founder != t.node) { // only the founder has a store before the log has a record
+	ours := m.of(t.agreed.Created)
+	if last.Seq == 0 && (ours && m.Begun || t.agreed.Founder != t.node) { // only the founder has a store before the log has a record
 		return at, t.lost("log", r.LSN())
 	}
-	at, err = standby.Find(ctx, t.shipped, r)
-	switch {
+	had := r.LSN()
+	at, err = standby.Find(ctx, t.shipped, r, ours && !m.Follows)
+	switch diverged := errors.Is(err, standby.ErrDiverged); {
 	case err == nil && at.Seq == 0 && last.Seq > 0: // a server answered that knows no record yet
 		return at, errLooksLost
-	case errors.Is(err, cluster.ErrAbsent) && r.LSN() > last.Message.LSN+1:
-		// An owner is one transaction ahead of the log at most, so the log is not what it was.
-		return at, t.lost("records", r.LSN())
-	case errors.Is(err, standby.ErrDiverged), errors.Is(err, cluster.ErrTrimmed) && m == nil:
-		if refused := t.replaceable(m, r.LSN(), err); refused != nil {
-			return at, refused
-		}
+	case diverged && ours:
+		return at, t.lostRecords(r.LSN(), err)
+	case diverged, errors.Is(err, cluster.ErrTrimmed) && m == nil:
+		return at, t.apart(m, r.LSN(), err)
+	case err != nil:
+		return at, err
 	}
-	if err == nil && at.Seq == 0 {
+	if r.LSN() < had {
+		t.log.Warn("the last transaction is given up: the log does not have it, so nobody was told that it was committed", zap.Uint64("transaction", had))
+	}
+	if at.Seq == 0 {
 		at.Epoch = epochBefore(t.agreed.Created)
 	}
-	if err == nil {
-		err = membership{t.settings.Cluster.Name, t.agreed.Created, last.Seq > 0}.write(t.dir())
-	}
-	return at, err
+	t.more.Store(false)
+	return at, membership{t.settings.Cluster.Name, t.agreed.Created, last.Seq > 0, true}.write(t.dir())
 }
 
 // epochBefore is the epoch behind which a log begins that was founded at a time. It is later than each of a log before it,

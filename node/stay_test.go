@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"edda"
 	"edda/cluster"
 	"edda/internal/testkit"
+	"edda/standby"
 	"edda/store"
 )
 
@@ -46,35 +46,34 @@ func stayWith(t *testing.T, founded, marked time.Time, last cluster.Last) *stay 
 	testkit.Commit(t, db, store.Change{Checkpoints: []edda.Checkpoint{{Stream: "S", Seq: 1}}})
 	stop()
 	if !marked.IsZero() {
-		testkit.Must(t, membership{"shop", marked, true}.write(st.dir()))
+		testkit.Must(t, membership{"shop", marked, true, true}.write(st.dir()))
 	}
 	return st
 }
 
-// TestAStoreThatMayHaveMoreIsNotReplaced: one with another history that was no copy of this log has perhaps what was
-// answered and what the log lacks. A copy of this log that has parted from it is replaced.
+// TestAStoreThatMayHaveMoreIsNotReplaced: one that is no part of the log has perhaps what was answered and what the log
+// lacks. If it is a copy of this log, the log has lost that.
 func TestAStoreThatMayHaveMoreIsNotReplaced(t *testing.T) {
 	now, before := time.Unix(200, 0), time.Unix(100, 0)
-	other := cluster.Last{Seq: 9, Message: cluster.Message{Record: cluster.Record{LSN: 7}}}
 	for name, tt := range map[string]struct {
 		marked time.Time
-		says   string // empty: a copy may take its place
+		ends   uint64 // the log, which has no record of this store
+		says   string
 	}{
-		"a store of its own":     {time.Time{}, "was no copy of it before"},
-		"of the log before":      {before, "has more than the copy with which the log was begun again"},
-		"of this log, but apart": {now, ""},
+		"a store of its own":                    {time.Time{}, 7, "was no copy of it before"},
+		"of the log before":                     {before, 7, "has more than the copy with which the log was begun again"},
+		"of the log before, and this ends here": {before, 0, "has more than the copy with which the log was begun again"},
+		"of this log":                           {now, 7, "cluster shop has lost its records"},
+		"of this log, which ends before":        {now, 0, "cluster shop has lost its records"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				st := stayWith(t, now, tt.marked, other)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				_, _, err := st.replica(ctx)
-				problem := st.beat().Problem
-				if tt.says != "" {
-					testkit.WantError(t, err, edda.Permanent, tt.says, "no copy may take its place")
-				} else if testkit.WantError(t, err, context.DeadlineExceeded); !strings.Contains(problem, "no node owns the store now") {
-					t.Errorf("it waits for something else than an owner to copy: %q", problem)
+				st := stayWith(t, now, tt.marked, cluster.Last{Seq: 9, Message: cluster.Message{Record: cluster.Record{LSN: tt.ends}}})
+				st.tellCopy()
+				_, _, err := st.replica(t.Context())
+				testkit.WantError(t, err, edda.Permanent, "transaction 1", tt.says)
+				if b := st.beat(); !tt.marked.IsZero() && (b.LSN != 1 || b.Epoch != epochBefore(tt.marked)) || st.more.Load() != tt.marked.Equal(now) {
+					t.Errorf("it beats %+v, and its beat stays: %t", b, st.more.Load())
 				}
 			})
 		})
@@ -87,7 +86,7 @@ func TestACopyWithoutABucketSaysWhereItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := stayWith(t, time.Time{}, time.Unix(100, 0), cluster.Last{})
 		testkit.WantError(t, st.noCopy(), errLooksLost, "the bucket of cluster shop, whose copy here ends at transaction 1")
-		time.Sleep(lostWithin) // virtual
+		time.Sleep(standby.LostWithin) // virtual
 		testkit.WantError(t, st.noCopy(), edda.Permanent, "cluster shop has lost its bucket", "ends at transaction 1", "edda cluster relog")
 		st.settings.Cluster.Name = "other"
 		testkit.WantError(t, st.noCopy(), edda.Permanent, "a copy of the store of cluster shop, and there is no cluster other yet")
@@ -107,6 +106,9 @@ func TestAnOwnerThatCannotRunItsManifestsGoesOnAsAStandby(t *testing.T) {
 	if !st.over() {
 		t.Error("it has not handed the log over")
 	}
+	if m, err := membershipOf(st.dir()); err != nil || m.Follows {
+		t.Errorf("after an ownership the copy may have a transaction that the log never took: %+v, %v", m, err)
+	}
 }
 
 // TestALogThatBeginsAgainHasLaterEpochs than the one before it, whose owner may still run.
@@ -123,4 +125,109 @@ func TestALogThatBeginsAgainHasLaterEpochs(t *testing.T) {
 	if again := epoch(time.Unix(1000+takeovers, 0)); first == 0 || again < first+takeovers {
 		t.Errorf("the logs begin behind the epochs %d and %d", first, again)
 	}
+}
+
+// TestALogIsComparedWithACopy that ends at transaction 1, before that copy takes its place.
+func TestALogIsComparedWithACopy(t *testing.T) {
+	now := time.Unix(200, 0)
+	for name, tt := range map[string]struct {
+		marked  time.Time
+		follows bool
+		ends    uint64 // the log, at message 9; 0 with empty: it has none
+		empty   bool
+		found   error // nil: it has the copy's transaction, with the checksum
+		sum     uint32
+		whole   bool
+		more    string
+	}{
+		"it is empty":                         {marked: now, follows: true, empty: true},
+		"it ends alike":                       {marked: now, follows: true, ends: 1, whole: true},
+		"it ends later":                       {marked: now, follows: true, ends: 5, whole: true, more: "the log has, up to transaction 5"},
+		"it begins later":                     {marked: now, follows: true, ends: 5, found: cluster.ErrTrimmed, whole: true, more: "the log has, up to transaction 5"},
+		"it ends earlier":                     {marked: now, follows: true, ends: 0, found: cluster.ErrAbsent},
+		"the copy was an owner's, one ahead":  {marked: now, ends: 0, found: cluster.ErrAbsent, whole: true},
+		"it has another transaction":          {marked: now, follows: true, ends: 1, sum: 1, more: "the log has, up to transaction 1"},
+		"it was begun again, and ends alike":  {marked: time.Unix(100, 0), follows: true, ends: 1, more: "the log has, up to transaction 1"},
+		"it was begun again, and ends before": {marked: time.Unix(100, 0), follows: true, ends: 0, found: cluster.ErrAbsent, more: "the log has, up to transaction 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := stayWith(t, now, tt.marked, cluster.Last{})
+				r, err := st.openCopy()
+				testkit.Must(t, err)
+				defer func() { testkit.Must(t, r.Close()) }()
+				log := comparedLog{found: tt.found, at: cluster.Mark{Seq: 9, LSN: 1, State: r.Point().Sum + tt.sum}}
+				if !tt.empty {
+					log.last = cluster.Last{Seq: 9, Message: cluster.Message{Record: cluster.Record{LSN: tt.ends}}}
+				}
+				st.shipped = log
+				began := time.Now()
+				c, err := st.compare(t.Context(), r, &membership{Created: tt.marked, Follows: tt.follows}, now)
+				testkit.Must(t, err)
+				if took := time.Since(began); c.whole != tt.whole || c.more != tt.more || !c.whole && took < standby.LostWithin {
+					t.Errorf("after %s: %+v", took, c)
+				}
+			})
+		})
+	}
+}
+
+// TestOnlyAFormerOwnerGivesATransactionUp that the log does not have.
+func TestOnlyAFormerOwnerGivesATransactionUp(t *testing.T) {
+	for name, follows := range map[string]bool{"a standby": true, "a former owner": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				now := time.Unix(200, 0)
+				st := stayWith(t, now, now, cluster.Last{Seq: 9, Message: cluster.Message{Record: cluster.Record{LSN: 1}}})
+				db, stop := testkit.OpenStore(t, st.dir(), store.Options{Ship: func(uint64, []byte) func() error {
+					return func() error { return context.Canceled }
+				}})
+				first := db.Point()
+				if err := db.Commit(t.Context(), store.Change{Checkpoints: []edda.Checkpoint{{Stream: "S", Seq: 2}}}); err == nil {
+					t.Error("it is committed without the log")
+				}
+				stop()
+				testkit.Must(t, membership{"shop", now, true, follows}.write(st.dir()))
+				st.shipped = endedLog{st.shipped, cluster.Mark{Seq: 9, LSN: first.Transaction, State: first.Sum}}
+				r, at, err := st.replica(t.Context())
+				if follows {
+					testkit.WantError(t, err, edda.Permanent, "cluster shop has lost its records", "ends at transaction 2")
+					return
+				}
+				testkit.Must(t, err)
+				m, err := membershipOf(st.dir())
+				if testkit.Must(t, err); r.LSN() != 1 || at.LSN != 1 || !m.Follows {
+					t.Errorf("it ends at %d, reads on from %+v, and its mark is %+v", r.LSN(), at, m)
+				}
+				testkit.Must(t, r.Close())
+			})
+		})
+	}
+}
+
+// endedLog ends at a mark.
+type endedLog struct {
+	cluster.Log
+	at cluster.Mark
+}
+
+func (l endedLog) Find(_ context.Context, lsn uint64) (cluster.Mark, error) {
+	if lsn > l.at.LSN {
+		return cluster.Mark{}, cluster.ErrAbsent
+	}
+	return l.at, nil
+}
+
+// comparedLog is a log that answers about one transaction.
+type comparedLog struct {
+	knownLog
+	at    cluster.Mark
+	found error
+}
+
+func (l comparedLog) Find(ctx context.Context, lsn uint64) (cluster.Mark, error) {
+	if l.last.Seq == 0 {
+		return l.knownLog.Find(ctx, lsn)
+	}
+	return l.at, l.found
 }

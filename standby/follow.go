@@ -18,21 +18,22 @@ import (
 // reading that much of the log again.
 const syncEvery = time.Second
 
-// ErrDiverged says that a replica has rows that the log does not have, and cannot give them up: another copy
-// takes its place.
-var ErrDiverged = errors.New("the replica has other rows than the log: copy the store of another node")
+// ErrDiverged says that a replica has rows that the log does not have, and cannot give them up: the log has lost
+// records, or the replica is of another log.
+var ErrDiverged = errors.New("the replica has other rows than the log")
 
 // Find returns the mark from which the replica reads on. It must be called before anything is applied.
 //
-// An owner that was killed or replaced may have left one transaction that the log has not. Find cuts it off
-// the replica if the log agrees with the replica on the transaction before. If the log gets the
-// transaction later, the replica reads it from there.
+// owned says that the replica was written by an owner since it followed the log last. An owner that was killed or
+// replaced may have left one transaction that the log has not. Find cuts it off the replica if the log agrees with the
+// replica on the transaction before. If the log gets the transaction later, the replica reads it from there. A replica
+// that has only followed has nothing that the log never had.
 //
-// ErrDiverged says that the replica has more than that one transaction, or has it in its buckets.
+// ErrDiverged says that the replica has more than that. cluster.ErrAbsent is then wrapped where the log ends before it.
 // cluster.ErrTrimmed says that the log has begun behind the replica.
-func Find(ctx context.Context, log cluster.Log, r *store.Replica) (cluster.Mark, error) {
+func Find(ctx context.Context, log cluster.Log, r *store.Replica, owned bool) (cluster.Mark, error) {
 	at, err := find(ctx, log, r)
-	if !errors.Is(err, ErrDiverged) {
+	if !owned || !errors.Is(err, ErrDiverged) {
 		return at, err
 	}
 	if rewound, failed := rewind(ctx, log, r); failed != nil {

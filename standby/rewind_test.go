@@ -17,7 +17,7 @@ func unsure(t *testing.T, a *machine, log *memory, stored bool) {
 	t.Helper()
 	a.log = log
 	a.open()
-	at, err := Find(t.Context(), log, a.replica)
+	at, err := Find(t.Context(), log, a.replica, true)
 	testkit.Must(t, err)
 	at, err = cluster.Take(t.Context(), log, at, a.name, 1, applyTo(a.replica))
 	testkit.Must(t, err)
@@ -103,7 +103,7 @@ func TestATransactionOfTheLogIsNotGivenUp(t *testing.T) {
 	a.stop()
 	unsure(t, a, log, true)
 	was := a.replica.Point()
-	at, err := Find(t.Context(), log, a.replica)
+	at, err := Find(t.Context(), log, a.replica, true)
 	if err != nil || a.replica.Point() != was || at.LSN != was.Transaction {
 		t.Errorf("%+v: %v, it is at %+v and was at %+v", at, err, a.replica.Point(), was)
 	}
@@ -159,7 +159,7 @@ func TestAReplicaWithMoreStaysDiverged(t *testing.T) {
 		diverge(log, a)
 		a.open()
 		was := a.replica.Point()
-		if _, err := Find(t.Context(), log, a.replica); !errors.Is(err, ErrDiverged) || !errors.Is(err, edda.Permanent) {
+		if _, err := Find(t.Context(), log, a.replica, true); !errors.Is(err, ErrDiverged) || !errors.Is(err, edda.Permanent) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if a.replica.Point() != was {
@@ -193,17 +193,33 @@ func TestWithoutTheTransactionBeforeNothingIsGivenUp(t *testing.T) {
 		a.stop()
 		unsure(t, a, log, false)
 		was := a.replica.Point()
-		_, found := Find(t.Context(), trimmed{log, was.Transaction - 1, err}, a.replica)
+		_, found := Find(t.Context(), trimmed{log, was.Transaction - 1, err}, a.replica, true)
 		if errors.Is(found, ErrDiverged) == (err == away) || err == away && !errors.Is(found, away) {
 			t.Errorf("%v: %v", err, found)
 		}
 		if a.replica.Point() != was {
 			t.Errorf("%v: it is at %+v and was at %+v", err, a.replica.Point(), was)
 		}
-		_, found = Find(t.Context(), log, a.replica)
+		_, found = Find(t.Context(), log, a.replica, true)
 		if found != nil || a.replica.Point() == was || a.replica.LSN() != was.Transaction-1 {
 			t.Errorf("with the log: %v, at %+v", found, a.replica.Point())
 		}
 		a.stop()
 	}
+}
+
+// TestAReplicaThatOnlyFollowedGivesNothingUp: the log had all of it, so the log has lost its end.
+func TestAReplicaThatOnlyFollowedGivesNothingUp(t *testing.T) {
+	log := newMemory()
+	a := newMachine(t, "A", log)
+	a.adopt()
+	a.stop()
+	unsure(t, a, log, false)
+	was := a.replica.Point()
+	_, err := Find(t.Context(), log, a.replica, false)
+	testkit.WantError(t, err, ErrDiverged, cluster.ErrAbsent.Error())
+	if a.replica.Point() != was {
+		t.Errorf("it is at %+v and was at %+v", a.replica.Point(), was)
+	}
+	a.stop()
 }

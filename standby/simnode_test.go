@@ -352,7 +352,12 @@ func (t *stay) open() (*store.Replica, cluster.Mark, error) {
 	if r.ID() != t.agreed.Store {
 		return nil, cluster.Mark{}, errors.Join(errNoCopy, r.Close(), store.Remove(t.dir))
 	}
-	at, err := standby.Find(t.ctx, t.shipped, r)
+	owned := filepath.Join(t.dir, "owned")
+	_, none := os.Stat(owned)
+	at, err := standby.Find(t.ctx, t.shipped, r, none == nil)
+	if err == nil && none == nil {
+		err = os.Remove(owned)
+	}
 	if err != nil {
 		return nil, at, errors.Join(err, r.Close())
 	}
@@ -418,6 +423,9 @@ func (l *life) backup(ctx context.Context, to string) error {
 
 // own runs the store until this node does not own it any more, and hands the log over.
 func (t *stay) own() error {
+	if err := os.WriteFile(filepath.Join(t.dir, "owned"), nil, 0o600); err != nil {
+		return errors.Join(err, t.held.Close())
+	}
 	shipping, end := context.WithCancelCause(context.WithoutCancel(t.ctx))
 	endShipping := func() { end(errEnded) }
 	defer endShipping()

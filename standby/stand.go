@@ -20,6 +20,14 @@ const judgeEvery = 200 * time.Millisecond
 // lookAgain is the delay after an answer of a deposed leader. Such a leader notices within some seconds.
 const lookAgain = 250 * time.Millisecond
 
+// LostWithin is how long a loss of the log must show before it is believed. A NATS server that has just started, or was
+// deposed, may know less than the others for a while.
+const LostWithin = 15 * time.Second
+
+// ErrLost says that the log ends before what a node has read of it or written into it. Whoever took it over would drop
+// what was acknowledged.
+var ErrLost = errors.New("the log has lost records")
+
 // Members knows the other nodes of the cluster, as clusternodes.Nodes does.
 type Members interface {
 	Others() []cluster.Member
@@ -40,6 +48,7 @@ type Options struct {
 	Node    string // id of this node
 	Run     string // of this stay: see [cluster.Run]
 	Founder string // the node that may begin an empty log
+	Begins  uint64 // the epoch behind which the log begins; a beat of an earlier one tells nothing of this log
 	Level   int    // of what owners may write
 	// Able reports whether this node could work as the owner; nil means that it always could. While it could not, it
 	// does not take the log over.
@@ -52,7 +61,8 @@ type Options struct {
 // Stand keeps the replica equal to the log behind a mark until it is this node's turn to own the log, and takes it
 // over. It returns the mark behind the node's Own record. From then on the replica has all that was ever acknowledged,
 // and nobody else can add to it: promote it to the store, and ship with a [NewShipper]. While the owner lives, Stand goes
-// on until ctx ends. ErrDiverged and cluster.ErrTrimmed say that another copy must take the replica's place.
+// on until ctx ends. cluster.ErrTrimmed says that another copy must take the replica's place. ErrLost and ErrDiverged say
+// that the log has less than was acknowledged, or something else.
 func Stand(ctx context.Context, r *store.Replica, after cluster.Mark, o Options) (cluster.Mark, error) {
 	last, err := end(ctx, o.Log, after)
 	if err != nil {
@@ -191,10 +201,40 @@ func (s *standing) follow(ctx context.Context) error {
 	return nil
 }
 
+// whole returns nil if the log has all that another node has said to have of it, be that node alive or dead, and ErrLost
+// if it has not for LostWithin.
+func (s *standing) whole(ctx context.Context) error {
+	for since := time.Now(); ; {
+		most := Most(s.o.Nodes.Others(), s.o.Begins)
+		if most.Beat.LSN <= s.at.LSN {
+			return nil
+		}
+		last, err := s.o.Log.End(ctx)
+		if err != nil || most.Beat.LSN <= last.Message.LSN {
+			return err
+		}
+		if time.Since(since) >= LostWithin {
+			return edda.Classify(edda.Permanent, "the log ends at record %d, and node %s had record %d: %w", last.Message.LSN, most.ID, most.Beat.LSN, ErrLost)
+		}
+		if err := backoff.Wait(ctx, lookAgain); err != nil {
+			return err
+		}
+	}
+}
+
+// Most is the node that has said to have the most of a log that begins behind an epoch; zero if none has said anything.
+func Most(nodes []cluster.Member, begins uint64) (most cluster.Member) {
+	for _, m := range nodes {
+		if m.Beat.Epoch >= begins && m.Beat.LSN > most.Beat.LSN {
+			most = m
+		}
+	}
+	return most
+}
+
 // take takes the log over. errNotNow says that the owner lives after all, or that another node was faster.
 func (s *standing) take(ctx context.Context) (cluster.Mark, error) {
 	from := s.owner
-	s.o.Logger.Info("this node takes the log over", zap.String("from", from.Run), zap.Bool("handed_over", from.Sealed))
 	taking, stop := context.WithCancelCause(ctx)
 	var judged sync.WaitGroup
 	defer judged.Wait()
@@ -203,16 +243,20 @@ func (s *standing) take(ctx context.Context) (cluster.Mark, error) {
 		s.judge(taking, false)
 		stop(edda.Classify(edda.Temporary, "the owner %s lives: %w", from.Run, errNotNow))
 	})
-	apply := applyTo(s.replica)
-	owned, err := cluster.Take(taking, s.o.Log, s.at, s.o.Run, s.o.Level, func(at cluster.Mark, r cluster.Record) error {
-		if err := apply(at, r); err != nil {
-			return err
-		}
-		if s.read(at, r); proves(r) && r.Node != s.o.Run {
-			return edda.Classify(edda.Temporary, "%s owns the log: %w", r.Node, errNotNow)
-		}
-		return nil
-	})
+	owned, err := cluster.Mark{}, s.whole(taking)
+	if err == nil {
+		s.o.Logger.Info("this node takes the log over", zap.String("from", from.Run), zap.Bool("handed_over", from.Sealed))
+		apply := applyTo(s.replica)
+		owned, err = cluster.Take(taking, s.o.Log, s.at, s.o.Run, s.o.Level, func(at cluster.Mark, r cluster.Record) error {
+			if err := apply(at, r); err != nil {
+				return err
+			}
+			if s.read(at, r); proves(r) && r.Node != s.o.Run {
+				return edda.Classify(edda.Temporary, "%s owns the log: %w", r.Node, errNotNow)
+			}
+			return nil
+		})
+	}
 	if err != nil && taking.Err() != nil {
 		return owned, context.Cause(taking)
 	}

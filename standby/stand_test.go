@@ -6,9 +6,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/zap"
 
+	"edda"
 	"edda/cluster"
 	"edda/internal/testkit"
 	"edda/store"
@@ -67,7 +70,7 @@ func (n *table) say(id string, dead bool) {
 // stand makes the machine a standby. The mark of its ownership comes through the channel.
 func (m *machine) stand(nodes Members, founder string) (owned chan cluster.Mark) {
 	m.t.Helper()
-	at, err := Find(m.t.Context(), m.log, m.replica)
+	at, err := Find(m.t.Context(), m.log, m.replica, true)
 	testkit.Must(m.t, err)
 	owned = make(chan cluster.Mark, 1)
 	end := testkit.Run(m.t, func(ctx context.Context) error {
@@ -144,5 +147,43 @@ func TestANodeStandsUntilItsTurn(t *testing.T) {
 	a.stop()
 	if err := heir.Confirm(t.Context()); err == nil {
 		t.Error("an owner that has handed over still owns the log")
+	}
+}
+
+// TestALogThatHasLostRecordsIsNotTakenOver: another node had more of it, and that one may be dead.
+func TestALogThatHasLostRecordsIsNotTakenOver(t *testing.T) {
+	const begins, last = 10, 4
+	for name, tt := range map[string]struct {
+		beat  cluster.Beat
+		grows bool // the log shows its end after a while
+		lost  bool
+	}{
+		"a node had more":                 {cluster.Beat{Epoch: begins + 2, LSN: last + 1}, false, true},
+		"its epoch is not known":          {cluster.Beat{Epoch: begins, LSN: last + 1}, false, true},
+		"a server did not know the end":   {cluster.Beat{Epoch: begins + 2, LSN: last + 1}, true, false},
+		"a node had as much":              {cluster.Beat{Epoch: begins + 2, LSN: last}, false, false},
+		"a node had more of a log before": {cluster.Beat{Epoch: begins - 1, LSN: last + 1}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, nodes, began := newMemory(), newTable(), time.Now()
+				log.messages = append(log.messages, cluster.Message{Record: cluster.Record{LSN: last}})
+				nodes.others = []cluster.Member{{Node: cluster.Node{ID: "B", Dead: true}, Beat: tt.beat}}
+				s := &standing{o: Options{Log: log, Nodes: nodes, Begins: begins}, at: cluster.Mark{Seq: 1, LSN: last - 1}}
+				if tt.grows {
+					time.AfterFunc(LostWithin/2, func() {
+						log.mu.Lock()
+						defer log.mu.Unlock()
+						log.messages = append(log.messages, cluster.Message{Record: cluster.Record{LSN: last + 1}})
+					})
+				}
+				err, took := s.whole(t.Context()), time.Since(began)
+				if !tt.lost {
+					testkit.Must(t, err)
+				} else if testkit.WantError(t, err, ErrLost, "the log ends at record 4, and node B had record 5"); !errors.Is(err, edda.Permanent) || took < LostWithin {
+					t.Errorf("after %s: %v", took, err)
+				}
+			})
+		})
 	}
 }

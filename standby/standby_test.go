@@ -76,7 +76,7 @@ func (m *machine) open() {
 // follow follows the log until stop.
 func (m *machine) follow() {
 	m.t.Helper()
-	at, err := Find(m.t.Context(), m.log, m.replica)
+	at, err := Find(m.t.Context(), m.log, m.replica, true)
 	testkit.Must(m.t, err)
 	end := testkit.Run(m.t, func(ctx context.Context) error {
 		if err := Follow(ctx, m.log, m.replica, at, ignore); !errors.Is(err, context.Canceled) {
@@ -92,7 +92,7 @@ func ignore(cluster.Mark, cluster.Record) {}
 // promote takes the log over and opens the store.
 func (m *machine) promote() {
 	m.t.Helper()
-	at, err := Find(m.t.Context(), m.log, m.replica)
+	at, err := Find(m.t.Context(), m.log, m.replica, true)
 	testkit.Must(m.t, err)
 	at, err = cluster.Take(m.t.Context(), m.log, at, m.name, 1, applyTo(m.replica))
 	testkit.Must(m.t, err)
@@ -258,7 +258,7 @@ func TestAStandbyStops(t *testing.T) {
 		go func() { ended <- Follow(t.Context(), log, b.replica, at, ignore) }()
 		return ended
 	}
-	at, err := Find(t.Context(), log, b.replica)
+	at, err := Find(t.Context(), log, b.replica, true)
 	testkit.Must(t, err)
 	told := make(chan cluster.Mark, 1)
 	ctx, cancel := context.WithCancel(t.Context())

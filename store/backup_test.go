@@ -260,7 +260,7 @@ func TestReplaceStoreRefusesAnOpenFile(t *testing.T) {
 	}
 	other := must(openBolt(temp, Options{}))
 	defer other.Close()
-	if _, err := replaceStore(dir, lastAside, temp); !Held(err) {
+	if _, err := replaceStore(dir, removing, temp); !Held(err) {
 		t.Errorf("it is put in place without being held: %v", err)
 	}
 }

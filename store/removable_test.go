@@ -31,20 +31,20 @@ func TestAReplacedStoreKeepsAName(t *testing.T) {
 		db.stop()
 	}
 	// What is to come is not there: it stops between the two steps.
-	aside, err := replaceStore(dir, lastAside, filepath.Join(dir, "none"))
+	aside, err := replaceStore(dir, removing, filepath.Join(dir, "none"))
 	if err == nil {
 		t.Fatal("a file that is not there took the store's place")
 	}
 	db := open(t, dir, Options{})
 	same(t, "what a start between the steps finds", db.ID(), id[dir])
-	if _, err := replaceStore(dir, lastAside, filepath.Join(other, FileName)); !Held(err) {
+	if _, err := replaceStore(dir, removing, filepath.Join(other, FileName)); !Held(err) {
 		t.Errorf("a store that is held: %v", err)
 	}
 	db.stop()
 	if err := os.Remove(aside); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = replaceStore(dir, lastAside, filepath.Join(other, FileName)); err != nil {
+	if _, err = replaceStore(dir, removing, filepath.Join(other, FileName)); err != nil {
 		t.Fatal(err)
 	}
 	db = open(t, dir, Options{})

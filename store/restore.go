@@ -34,8 +34,6 @@ type Restored struct {
 const (
 	// restoring is the name of the new file until it was checked.
 	restoring = FileName + ".restoring"
-	// lastAside is the name of the last store that a replica has replaced, and that is kept.
-	lastAside = FileName + ".before-copy"
 	// removing is the name of a store that a replica has replaced, until it is removed.
 	removing = FileName + ".removing"
 )
@@ -88,10 +86,10 @@ func RestoreReplica(ctx context.Context, backup, dir, id string, replace Replace
 		if err := r.examineReplica(backup, path, id); err != nil {
 			return err
 		}
-		if replace == ReplaceAside {
+		if replace != ReplaceForGood {
 			return nil
 		}
-		return removeStore(filepath.Join(dir, aside)) // of the time before
+		return removeStore(filepath.Join(dir, aside)) // of a time that was cut off
 	})
 	if err == nil {
 		err = unmarkRestored(dir) // of a store that was there
@@ -108,16 +106,12 @@ type Replace int
 const (
 	ReplaceNone    Replace = iota // it stays, and the replica is refused
 	ReplaceAside                  // it is moved aside, as [Restore] does
-	ReplaceLast                   // it is moved aside, and takes the place of the last such one
 	ReplaceForGood                // it is removed
 )
 
 // aside is the name of the store that is replaced.
 func (r Replace) aside() string {
-	switch r {
-	case ReplaceLast:
-		return lastAside
-	case ReplaceForGood:
+	if r == ReplaceForGood {
 		return removing
 	}
 	return asideNow()

@@ -126,7 +126,7 @@ func (c *clusterRun) judgeCopies() {
 			c.t.Fatalf("the copy of %s: %v", n.name, err)
 		}
 		lacks := last.Message.LSN - r.LSN()
-		at, err := standby.Find(c.t.Context(), c.at.log, r)
+		at, err := standby.Find(c.t.Context(), c.at.log, r, true)
 		if err == nil {
 			err = c.at.log.Read(c.t.Context(), at, last.Seq, func(at cluster.Mark, rec cluster.Record) error {
 				if rec.Kind != cluster.Entry {

@@ -5,6 +5,7 @@ package natscluster
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,16 +28,18 @@ func Main(m interface{ Run() int }) {
 // Cluster is three servers, n1 to n3.
 type Cluster struct {
 	t       testing.TB
+	dir     string
 	servers *natsservers.Servers
 }
 
 // Start starts the servers, and returns when they store replicated messages. They end with the test.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
-	s, err := natsservers.Start(t.Context(), t.TempDir())
+	dir := t.TempDir()
+	s, err := natsservers.Start(t.Context(), dir)
 	testkit.Must(t, err)
 	t.Cleanup(func() { testkit.Must(t, s.Stop()) })
-	return &Cluster{t: t, servers: s}
+	return &Cluster{t: t, dir: dir, servers: s}
 }
 
 // Connect connects to servers until the end of the test, and to no others.
@@ -120,6 +123,40 @@ func (c *Cluster) Wipe(name string) {
 func (c *Cluster) Restart(name string) {
 	c.t.Helper()
 	testkit.Must(c.t, c.servers.Process(name).Start())
+}
+
+// Remember starts the servers again, and notes their files in between. back starts them with those, as after a power cut
+// that took what was not synced.
+func (c *Cluster) Remember() (back func()) {
+	c.t.Helper()
+	noted := c.t.TempDir()
+	c.again(func() error { return os.CopyFS(noted, os.DirFS(c.dir)) })
+	return func() {
+		c.t.Helper()
+		c.again(func() error {
+			for name := range c.servers.Addrs() {
+				if err := os.RemoveAll(filepath.Join(c.dir, name)); err != nil {
+					return err
+				}
+				if err := os.CopyFS(filepath.Join(c.dir, name), os.DirFS(filepath.Join(noted, name))); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// again kills all servers, and starts them after do.
+func (c *Cluster) again(do func() error) {
+	c.t.Helper()
+	for name := range c.servers.Addrs() {
+		c.Kill(name)
+	}
+	testkit.Must(c.t, do())
+	for name := range c.servers.Addrs() {
+		c.Restart(name)
+	}
 }
 
 // Freeze stops a server as a paused machine does: its connections stay open.
