@@ -38,9 +38,10 @@ func (t *terminal) reloadCommand() *cobra.Command {
 	skipTests := false
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Make a running Edda read its manifests again", Args: args(cobra.NoArgs),
-		Long: `Make a running Edda read its manifests and its token file again. If a manifest has
-an error, or one of its tests fails, all manifests are refused and the old ones stay
-in force. SIGHUP does the same, and the log reports the outcome.`,
+		Long: `Make a running Edda read its manifests, its tenants and its token file again. If a
+manifest has an error, or one of its tests fails, all manifests are refused and the
+old ones stay in force, and so do the tenants. SIGHUP does the same, and the log
+reports the outcome.`,
 		Example: "  edda reload --why \"the new discount\"\n  edda reload --skip-tests --why \"the test is wrong, the saga is needed now\"",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path := "/admin/reload"
@@ -61,6 +62,9 @@ in force. SIGHUP does the same, and the log reports the outcome.`,
 			c.warn(r.Problems)
 			for _, s := range r.Sagas {
 				fmt.Fprintf(c.term.out, "%s version %s\n", s.Saga, s.VersionName)
+			}
+			if len(r.Tenants) > 0 {
+				fmt.Fprintf(c.term.out, "tenants %s\n", strings.Join(r.Tenants, ", "))
 			}
 			return nil
 		},

@@ -32,6 +32,13 @@ func (p *process) Reload(ctx context.Context, q server.ReloadOrder) (server.Relo
 	}
 	if err == nil && !problems.Failed() {
 		out.Sagas, out.Effects = p.sagaInfo(), p.effectInfo()
+		p.serving.RLock()
+		out.Tenants = slices.AppendSeq([]string{}, slices.Values(p.tenants))
+		p.serving.RUnlock()
+		slices.Sort(out.Tenants)
+		if p.stay != nil {
+			out.Node = p.stay.node
+		}
 	}
 	if err != nil {
 		err = errors.Join(err, kept) // log both

@@ -112,7 +112,8 @@ func (f *Front) spread(mux *http.ServeMux) {
 	handle("POST /v1/deadletters/{id}/{verb}", f.ofLetter)
 	handle("POST /v1/deadletters/{verb}", f.portions)
 	mux.HandleFunc("POST /admin/drain", f.drain) // of the whole node, whatever shard is named
-	for _, pattern := range []string{"POST /admin/reload", "POST /cluster/finalize", "POST /cluster/forget/{node}"} {
+	handle("POST /admin/reload", f.reload)
+	for _, pattern := range []string{"POST /cluster/finalize", "POST /cluster/forget/{node}"} {
 		handle(pattern, f.each)
 	}
 	handle("POST /cluster/manifests", f.deploy)
@@ -230,8 +231,39 @@ func (d *Drain) add(part Drain, name string) {
 // each makes a call at each shard in turn, and answers with the first failure or else with the last answer.
 func (f *Front) each(w http.ResponseWriter, r *http.Request) {
 	if body, ok := whole(w, r); ok {
-		f.inTurn(r, body, takenBefore).copyTo(w)
+		f.inTurn(r, body, takenBefore, nil).copyTo(w)
 	}
+}
+
+// reload has each shard reload in turn. The owners read the configurations of their nodes, so it fails if these name
+// different tenants.
+func (f *Front) reload(w http.ResponseWriter, r *http.Request) {
+	body, ok := whole(w, r)
+	if !ok {
+		return
+	}
+	var served []string // which tenants, with the shards and nodes that serve them
+	by := map[string][]string{}
+	a := f.inTurn(r, body, takenBefore, func(shard int, a *recorded) {
+		var one Reload
+		if json.Unmarshal(a.body.Bytes(), &one) != nil || one.Tenants == nil { // of an owner that is not upgraded yet
+			return
+		}
+		tenants := cmp.Or(strings.Join(one.Tenants, ", "), "all tenants")
+		if by[tenants] == nil {
+			served = append(served, tenants)
+		}
+		by[tenants] = append(by[tenants], fmt.Sprintf("shard %d on node %s", shard, one.Node))
+	})
+	if a.status < 300 && len(served) > 1 {
+		for i, tenants := range served {
+			served[i] = fmt.Sprintf("%s for %s", strings.Join(by[tenants], ", "), tenants)
+		}
+		problem(w, http.StatusConflict, fmt.Sprintf("the shards have reloaded and serve different tenants: %s; name the same tenants in the configuration of each node, reload again, and send no events of new tenants before",
+			strings.Join(served, "; ")))
+		return
+	}
+	a.copyTo(w)
 }
 
 // deploy has each shard judge the manifests before the first one takes them in: one of them may lack a secret.
@@ -245,9 +277,9 @@ func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
 	only := query.Get("check") == "true"
 	query.Set("check", "true")
 	check.URL.RawQuery = query.Encode()
-	a := f.inTurn(check, body, "")
+	a := f.inTurn(check, body, "", nil)
 	if a.status < 300 && !only {
-		a = f.inTurn(r, body, takenBefore)
+		a = f.inTurn(r, body, takenBefore, nil)
 	}
 	a.copyTo(w)
 }
@@ -265,8 +297,8 @@ func whole(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 }
 
 // inTurn makes a call at each shard, and returns the first failure or else the last answer. The hint goes with a failure
-// behind another shard.
-func (f *Front) inTurn(r *http.Request, body []byte, hint string) *recorded {
+// behind another shard. taken gets each answer before that; it may be nil.
+func (f *Front) inTurn(r *http.Request, body []byte, hint string, taken func(shard int, a *recorded)) *recorded {
 	var a, missing *recorded
 	after := ""
 	for i := range f.shards {
@@ -280,6 +312,9 @@ func (f *Front) inTurn(r *http.Request, body []byte, hint string) *recorded {
 		if a = asked; a.status >= 300 {
 			a.explain(i, after)
 			break
+		}
+		if taken != nil {
+			taken(i, a)
 		}
 		after = hint
 	}

@@ -60,3 +60,38 @@ func TestANodeIsForgottenWhereItIsKnown(t *testing.T) {
 		t.Errorf("no shard knows it: %d %s", got.Code, got.Body)
 	}
 }
+
+// TestAReloadFailsIfShardsServeDifferentTenants: each owner reads the configuration of its node, and a new tenant that one of
+// them lacks would be served in a part of the shards alone.
+func TestAReloadFailsIfShardsServeDifferentTenants(t *testing.T) {
+	shard := func(node string, tenants ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, http.StatusOK, Reload{Tenants: tenants, Node: node})
+		}
+	}
+	all := []string{}
+	for name, tt := range map[string]struct {
+		shards []http.HandlerFunc
+		code   int
+		says   []string
+	}{
+		"the same":                 {[]http.HandlerFunc{shard("n1", "acme", "beta"), shard("n2", "acme", "beta")}, http.StatusOK, []string{`"tenants":["acme","beta"]`}},
+		"all":                      {[]http.HandlerFunc{shard("n1", all...), shard("n2", all...)}, http.StatusOK, nil},
+		"an owner of before":       {[]http.HandlerFunc{shard("n1", "acme"), shard("n2")}, http.StatusOK, nil},
+		"a node without new ones":  {[]http.HandlerFunc{shard("n1", "acme", "beta"), shard("n2", "acme"), shard("n1", "acme", "beta")}, http.StatusConflict, []string{"shard 0 on node n1, shard 2 on node n1 for acme, beta; shard 1 on node n2 for acme; ", "reload again"}},
+		"all, and some":            {[]http.HandlerFunc{shard("n1", all...), shard("n2", "acme")}, http.StatusConflict, []string{"shard 0 on node n1 for all tenants"}},
+		"a refusal comes as it is": {[]http.HandlerFunc{shard("n1", "acme"), func(w http.ResponseWriter, _ *http.Request) { problem(w, http.StatusUnprocessableEntity, "no") }}, http.StatusUnprocessableEntity, []string{"shard 1: no; " + takenBefore}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := callFront(frontOf(t, tt.shards...), "POST", "/admin/reload", "")
+			if got.Code != tt.code {
+				t.Errorf("%d %s", got.Code, got.Body)
+			}
+			for _, text := range tt.says {
+				if !strings.Contains(got.Body.String(), text) {
+					t.Errorf("it does not say %q: %s", text, got.Body)
+				}
+			}
+		})
+	}
+}

@@ -139,6 +139,8 @@ type Reload struct {
 	Sagas    []SagaInfo   `json:"sagas"`
 	Effects  []EffectInfo `json:"effects"`
 	Problems []Problem    `json:"problems,omitempty"`
+	Tenants  []string     `json:"tenants" doc:"that are served from now on, in order; none: all"`
+	Node     string       `json:"node,omitempty" doc:"of a cluster: the one that answers"`
 	// Kept says which file of callers (tokens, certificates) could not be reloaded, and
 	// why. The previous one stays in use; the manifests are reloaded all the same.
 	Kept string `json:"-"`
