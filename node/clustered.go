@@ -129,8 +129,12 @@ func (n *clusterNode) stand(ctx context.Context, t *stay, hungUp <-chan os.Signa
 	g.Go(func() error {
 		onHangup(standing, hungUp, n.hooks.Detached, n.sup, t.log, stop, func() bool {
 			err := guards.reload()
+			if n.settings.Reread != nil { // a takeover keeps what was read last, if it cannot read it
+				_, unread := n.settings.Reread()
+				err = errors.Join(err, unread)
+			}
 			if err != nil {
-				t.log.Error("SIGHUP: a file of those who may call was not taken in", zap.Error(err))
+				t.log.Error("SIGHUP: not everything was taken in", zap.Error(err))
 			}
 			return err == nil
 		})
@@ -295,7 +299,7 @@ func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) (err error) {
 		err = fmt.Errorf("%w, because it cannot run its manifests: %s", errStays, t.unfit())
 	}
 	if err == nil {
-		s := t.settings
+		s := t.settings.reread(t.log)
 		s.Find = t.deployed
 		err = runProcess(ctx, s, h, sup, t)
 	}

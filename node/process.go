@@ -45,7 +45,7 @@ type Settings struct {
 	// Mock answers effects from the manifests' tests, and shows hints. It needs Dev.
 	Mock bool
 	Env  func(name string) string
-	// Reread reads the configuration again for a reload; nil without a configuration.
+	// Reread reads the configuration again; nil without a configuration. Its calls are never concurrent.
 	Reread func() (Config, error)
 	Build  server.Build // of this program
 	// share is the shard that the store has, and front the server of its node; zero for a store with all keys.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"go.uber.org/zap"
 
@@ -126,7 +127,52 @@ func (p *process) read(next *store.Deployment) (Config, loaded, error) {
 	return c, l, nil
 }
 
-// reread reads the configuration again. It logs changed settings that only the next start
+// rereading returns how all parts of a process read the configuration again. It is safe for concurrent use. With an
+// error it returns the configuration that was read last without one.
+func (s Settings) rereading() func() (Config, error) {
+	if s.Reread == nil {
+		return nil
+	}
+	var mu sync.Mutex // guards last
+	last := s.Config
+	return func() (Config, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		c, err := s.Reread()
+		if err == nil {
+			err = s.sameDefault(c)
+		}
+		if err == nil {
+			last = c
+		}
+		return last, err
+	}
+}
+
+// sameDefault refuses a configuration that changes the tenant of sources which name none.
+func (s Settings) sameDefault(c Config) error {
+	was, now := s.defaultTenant(), c.defaultTenant()
+	if was == now || !slices.ContainsFunc(slices.Collect(maps.Values(c.Sources)), func(s sourceConfig) bool { return s.Tenant == "" }) {
+		return nil
+	}
+	return configf("tenants: a source without tenant reads its events as those of %s, and after a start it would be %s: give each source a tenant, and start Edda again", was, now)
+}
+
+// reread returns the settings with what a reload takes in, read again: a process that follows another one on its store
+// must not serve fewer tenants.
+func (s Settings) reread(log *zap.Logger) Settings {
+	if s.Reread == nil {
+		return s
+	}
+	c, err := s.Reread()
+	if err != nil {
+		log.Error("the configuration cannot be read again: the tenants and manifests that it named last stay", zap.Error(err))
+	}
+	s.Manifests, s.Tenants = c.Manifests, c.Tenants
+	return s
+}
+
+// reread reads the configuration again. It warns of changed settings that only the next start
 // applies.
 func (p *process) reread() (Config, manifests.Problems) {
 	if p.settings.Reread == nil {
@@ -137,9 +183,6 @@ func (p *process) reread() (Config, manifests.Problems) {
 		return c, manifests.Problems{{Message: err.Error()}}
 	}
 	var problems manifests.Problems
-	if was, now := p.settings.defaultTenant(), c.defaultTenant(); was != now && slices.ContainsFunc(slices.Collect(maps.Values(c.Sources)), func(s sourceConfig) bool { return s.Tenant == "" }) {
-		problems = append(problems, manifests.Problem{Message: fmt.Sprintf("tenants: a source without tenant reads its events as those of %s, and after a start it would be %s: give each source a tenant, and start Edda again", was, now)})
-	}
 	for _, key := range p.settings.differs(c) {
 		problems = append(problems, manifests.Problem{Warning: true, Message: key + " changed in the configuration: it takes effect at the next start"})
 	}

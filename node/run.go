@@ -40,6 +40,7 @@ func Run(ctx context.Context, s Settings, h Hooks) error {
 	if err := s.splitDone(); err != nil {
 		return err
 	}
+	s.Reread = s.rereading()
 	sup := newSystemd(h.Log)
 	feeding, stop := context.WithCancel(context.WithoutCancel(ctx)) // a stop in stages is watched too
 	var wg sync.WaitGroup
@@ -62,6 +63,7 @@ func runProcess(ctx context.Context, s Settings, h Hooks, sup *systemd, t *stay)
 		if !startsAgain(ctx, err, t) {
 			return err
 		}
+		s = s.reread(h.Log)
 	}
 }
 

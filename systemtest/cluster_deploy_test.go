@@ -33,16 +33,18 @@ http: {method: POST, url: "https://example.org/tell", headers: {Authorization: "
 `
 
 // TestTheManifestsOfAClusterAreThoseOfItsStore: a revision comes by any node, a wrong one changes nothing, whoever owns
-// the store runs the newest one, and a node that could not run it does not take over.
+// the store runs the newest one, and a node that could not run it does not take over. The tenants of a reload are those of
+// the next owner, too.
 func TestTheManifestsOfAClusterAreThoseOfItsStore(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()
 	servers := natscluster.Start(t)
 	first := write(t, dir, "small.yaml", smallSaga)
+	config := write(t, dir, "edda.yaml", "tenants: [default]\n")
 	nodes := map[string]*child{"n2": launchNode(t, servers, dir, "n2")}
 	nodes["n2"].says("this node cannot begin it without manifests")
-	nodes["n1"] = launchNode(t, servers, dir, "n1", first)
-	nodes["n3"] = launchNode(t, servers, dir, "n3")
+	nodes["n1"] = launchNode(t, servers, dir, "n1", "--config", config, first)
+	nodes["n3"] = launchNode(t, servers, dir, "n3", "--config", config)
 	status := func(by string) (s server.ClusterStatus, of map[string]server.ClusterNode) {
 		of = map[string]server.ClusterNode{}
 		nodes[by].reads("/cluster", &s)
@@ -100,6 +102,11 @@ func TestTheManifestsOfAClusterAreThoseOfItsStore(t *testing.T) {
 		return strings.Contains(of["n2"].Problem, "TELL_KEY") && of["n2"].Role != server.NodeStandby
 	})
 
+	write(t, dir, "edda.yaml", "tenants: [default, beta]\n")
+	reload := launch(t, "reload", "--addr", nodes["n2"].addr)
+	if code := reload.code(); code != 0 || !strings.Contains(reload.out.String(), "tenants beta, default") {
+		t.Errorf("the reload: %d %s%s", code, reload.out, reload.err)
+	}
 	nodes["n1"].kill()
 	runs("n2", "n3", 2)
 	// version waits until a node that owns the store has loaded version 2 of the saga.
@@ -112,6 +119,11 @@ func TestTheManifestsOfAClusterAreThoseOfItsStore(t *testing.T) {
 		})
 	}
 	version("n3")
+	nodes["n3"].tenant = "beta"
+	until(t, "an event of tenant beta is taken", func() bool {
+		return eventTaken(nodes["n3"], `{"aggregate_type":"Small","aggregate_id":"B1","event_type":"Begin","event_id":"b1","payload":{"k":"B1"}}`)
+	})
+	until(t, "tenant beta is served", func() bool { return len(nodes["n3"].instances("small")) == 1 })
 	nodes["n3"].kill()
 	untilIn(t, clusterWithin, "n3 is dead", func() bool {
 		_, of := status("n2")
