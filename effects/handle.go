@@ -78,7 +78,8 @@ func refusal(code string, err error) *outcome {
 }
 
 // malformed keeps a message that is no command as a dead letter. It answers it with the
-// ids of its subject, unless a command of that id is known.
+// ids of its subject, unless a command of that id is known. One of several shards does not
+// answer, because another one may know the command and call its provider.
 func (j *job) malformed() disposition {
 	c, w := j.c, j.w
 	dead := store.Change{Dead: []edda.DeadLetter{{
@@ -88,7 +89,7 @@ func (j *job) malformed() disposition {
 	if !j.insist(func() error { return w.db.Commit(j.calls, dead) }) {
 		return nakAfter(againAfter)
 	}
-	if j.entry.Found {
+	if j.entry.Found || !w.o.Shard.Whole() {
 		return ack()
 	}
 	j.newEntry()

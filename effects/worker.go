@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
+	"edda"
 	"edda/internal/backoff"
 	"edda/store"
 )
@@ -69,6 +70,8 @@ type Options struct {
 	// Ledger is shared with other workers for the same commands. nil uses the store, if this is
 	// the only worker.
 	Ledger Ledger
+	// Shard has the keys whose commands the ledger knows.
+	Shard edda.Shard
 	// Applier takes the results of offered commands; nil if none are offered.
 	Applier Applier
 	// Fence is called before each call, unless it is nil. An error says that this process may not

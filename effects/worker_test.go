@@ -486,33 +486,6 @@ func TestWorkerKeepsLongCallsAlive(t *testing.T) {
 	})
 }
 
-func TestWorkerMalformed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		h := build(t, charge)
-		bad := Command{Tenant: "acme", ID: "bad", Effect: "charge", Malformed: "not JSON", Raw: []byte("{"), Subject: "tenant.acme.effect.charge.bad"}
-		h.send(bad)
-		r := h.one(t)
-		wantResult(t, r, edda.Failed, "malformed", 0)
-		if r.CommandID != "bad" || r.Tenant != "acme" || r.Effect != "charge" {
-			t.Errorf("result %+v", r)
-		}
-		dead, err := h.db.DeadLetters("", 10)
-		if err != nil || len(dead) != 1 || dead[0].Reason != edda.DeadMalformed || dead[0].Subject != bad.Subject || string(dead[0].Raw) != "{" {
-			t.Errorf("dead letters %+v %v", dead, err)
-		}
-		h.send(cmd("good"))
-		time.Sleep(time.Second)
-		good := bad
-		good.ID = "good"
-		h.send(good) // the id of a command that was done: its result stays
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if got := h.got(); len(got) != 2 || got[1].Outcome != edda.Succeeded {
-			t.Errorf("results %+v", got)
-		}
-	})
-}
-
 // diary is a ledger that fails at a chosen write, as a crash would: the write
 // is lost, or it is done and what comes after it is not.
 type diary struct {

@@ -106,7 +106,7 @@ func (p *process) buildEffects(ctx context.Context, l *pipeline) error {
 	o := effects.Options{
 		Source:    &l.commands,
 		Publisher: l.publisher, Providers: l.providers, Secrets: p.settings.secrets(), AwaitSecrets: p.settings.Dev,
-		Ledger: ledger, Retention: p.settings.Effects.Retention, Owner: p.run, HeldBytes: p.settings.Effects.HeldBytes,
+		Ledger: ledger, Shard: p.settings.commandShard(), Retention: p.settings.Effects.Retention, Owner: p.run, HeldBytes: p.settings.Effects.HeldBytes,
 		Grace: callsMayEnd, Fence: l.fences.pass, Log: p.log.Named("effects"), Metrics: p.metrics, Tracer: p.tracing.Tracer("edda/effects"),
 	}
 	if l.handoff != nil {
