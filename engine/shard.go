@@ -31,18 +31,24 @@ func (b *batch) leave(it *item) {
 }
 
 // keepLetter keeps a dead letter without a key whose redrive finds a key of another shard: this store cannot hand it over.
+// A letter that cannot be read stays as it is.
 func (b *batch) keepLetter(it *item) {
 	var r edda.Redrive
-	for i, t := range it.targets {
-		if b.shard.Has(t.Key) || json.Unmarshal(it.event.Payload, &r) != nil {
-			continue
+	kept := it.targets[:0]
+	for _, t := range it.targets {
+		if !b.shard.Has(t.Key) {
+			if json.Unmarshal(it.event.Payload, &r) != nil {
+				continue
+			}
+			d, found, err := b.db.DeadLetter(r.DeadLetter)
+			if err != nil || !found {
+				continue
+			}
+			d.Error = fmt.Sprintf("its key %s is in another shard: drop this dead letter, and publish the event again", t.Key)
+			r.KeepCut(&d)
+			t = saga.Target{Key: d.Key, Dead: &d}
 		}
-		d, found, err := b.db.DeadLetter(r.DeadLetter)
-		if err != nil || !found {
-			continue
-		}
-		d.Error = fmt.Sprintf("its key %s is in another shard: drop this dead letter, and publish the event again", t.Key)
-		r.KeepCut(&d)
-		it.targets[i] = saga.Target{Key: d.Key, Dead: &d}
+		kept = append(kept, t)
 	}
+	it.targets = kept
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -120,6 +121,20 @@ func TestARedriveIsOfTheShardOfItsDeadLetter(t *testing.T) {
 	}
 }
 
+// fadingLetters has a dead letter that can be read once.
+type fadingLetters struct {
+	fakeLetters
+	read bool
+}
+
+func (l *fadingLetters) DeadLetter(id string) (edda.DeadLetter, bool, error) {
+	if l.read {
+		return edda.DeadLetter{}, false, errors.New("the disk fails")
+	}
+	l.read = true
+	return l.fakeLetters.DeadLetter(id)
+}
+
 func redriveElsewhere(t *testing.T, shard edda.Shard, k edda.Key) {
 	redrive, err := json.Marshal(edda.Redrive{DeadLetter: "D1"})
 	if err != nil {
@@ -127,14 +142,20 @@ func redriveElsewhere(t *testing.T, shard edda.Shard, k edda.Key) {
 	}
 	letter := edda.DeadLetter{ID: "D1", Key: k, Reason: edda.DeadNoKey, Error: "no key", Event: edda.Event{ID: "e1"}}
 	b := &batch{db: &fakeLetters{dead: letter}, sagas: counter{k.Saga}, shard: shard, room: map[string]bool{}}
-	it := &item{event: edda.Event{
+	act := edda.Event{
 		Kind: edda.KindOperator, Type: edda.VerbRedrive, ID: "r1", Tenant: k.Tenant, Key: k, Payload: redrive, AggregateID: "k", Time: time.Now(),
-	}}
+	}
+	it := &item{event: act}
 	b.route(it)
 	if len(it.targets) != 1 || it.targets[0].Dead == nil || it.targets[0].Key != k || it.elsewhere {
 		t.Fatalf("the targets are %+v, elsewhere %v", it.targets, it.elsewhere)
 	}
 	if d := it.targets[0].Dead; d.ID != "D1" || d.Error == letter.Error || d.Reason != edda.DeadNoKey {
 		t.Errorf("the dead letter is %+v", d)
+	}
+	b.db = &fadingLetters{fakeLetters: fakeLetters{dead: letter}}
+	it = &item{event: act}
+	if b.route(it); len(it.targets) > 0 {
+		t.Errorf("without the dead letter the event goes to a key of another shard: %+v", it.targets)
 	}
 }
