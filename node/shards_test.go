@@ -9,12 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/oklog/ulid/v2"
 	"go.uber.org/zap"
 
 	"edda"
 	"edda/access"
 	"edda/internal/testkit"
 	"edda/store"
+	"edda/stream/kv"
 )
 
 // shardsSettings are those of a node with two shards, whose NATS does not answer.
@@ -97,6 +100,40 @@ func TestAClusterBeginsWithTheStoresOfAllShards(t *testing.T) {
 	testkit.Must(t, made.Close())
 	_, err := InitCluster(t.Context(), s, zap.NewNop())
 	testkit.WantError(t, err, edda.Permanent, "no store in folder "+s.ofShard(edda.Shard{Index: 1, Of: 2}).storeDir())
+}
+
+// TestShardsBeginAgainUnderAnotherName: what the stores of the former cluster have claimed was refused to those beside them.
+func TestShardsBeginAgainUnderAnotherName(t *testing.T) {
+	embedded := testkit.Value[*kv.Embedded](t)(kv.StartEmbedded(t.Context(), kv.EmbeddedOptions{Dir: t.TempDir()}))
+	t.Cleanup(embedded.Close)
+	conn, js, err := kv.Connect(kv.Connection{Server: embedded.Server()})
+	testkit.Must(t, err)
+	t.Cleanup(conn.Close)
+	s := shardsSettings(t)
+	var stores [2]*store.DB
+	for i := range stores { // each has worked in cluster shop
+		one := s.ofShard(edda.Shard{Index: i, Of: 2})
+		stores[i] = testkit.Value[*store.DB](t)(store.Open(one.storeDir(), store.Options{Share: one.share}))
+		defer stores[i].Close()
+		testkit.Must(t, leased(t, js, stores[i], one.share))
+	}
+	s.Cluster.Name = "mall"
+	one := s.ofShard(edda.Shard{Index: 0, Of: 2})
+	testkit.Must(t, (&stay{settings: one, js: js}).mayBegin(t.Context(), stores[0]))
+	p := &process{settings: one, stay: &stay{}}
+	testkit.Must(t, p.takeShare(stores[0].Share()))
+	testkit.Must(t, leased(t, js, stores[0], p.settings.share))
+	testkit.WantError(t, p.takeShare(stores[1].Share()), edda.Permanent, "shard 1 of 2")
+}
+
+// leased takes the lease of a store for all tenants, and gives it back.
+func leased(t *testing.T, js jetstream.JetStream, db *store.DB, share edda.Share) error {
+	t.Helper()
+	l, err := kv.AcquireLease(t.Context(), js, kv.LeaseOptions{Store: db.ID(), Host: "h", Process: ulid.Make().String(), Share: share, Log: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	return l.Release(t.Context())
 }
 
 // TestAReloadOfAShardIsOneOfItsNode: else a token that was revoked would still open what the node answers for all shards.

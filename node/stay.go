@@ -424,7 +424,7 @@ func (t *stay) mayBegin(ctx context.Context, db *store.DB) error {
 	case db.Tenant() != "":
 		return edda.Classify(edda.Permanent, "the store in folder %s has the tenant %s alone, and no copies are made of such a store: run it without --cluster", t.dir(), db.Tenant())
 	case len(held) == 0 && !t.settings.AdoptEmpty: // it would take tenants over without their instances
-		return kv.Unowned(ctx, t.js, db.ID(), t.settings.Tenants, t.settings.share)
+		return kv.Unowned(ctx, t.js, db.ID(), t.settings.Tenants, db.Share())
 	}
 	return nil
 }

@@ -85,14 +85,16 @@ func (p *process) open() error {
 }
 
 // takeShare has a process that is alone handle the keys that its store has: each other shard has a store of its own. That is
-// how the shards of a restored cluster catch up.
+// how the shards of a restored cluster catch up. A store keeps the name of the cluster that founded it, also in another one.
 func (p *process) takeShare(share edda.Share) error {
 	if p.stay != nil {
-		return p.settings.sameKeys(share)
-	}
-	if p.settings.share = share; !share.Whole() {
+		if err := p.settings.sameKeys(share); err != nil {
+			return err
+		}
+	} else if !share.Whole() {
 		p.log.Warn("this process handles the keys of its store alone, and other processes have the others", zap.Stringer("store", share))
 	}
+	p.settings.share = share
 	return nil
 }
 
