@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"edda/internal/testkit/natscluster"
@@ -102,6 +103,11 @@ func TestTheManifestsOfAClusterAreThoseOfItsStore(t *testing.T) {
 		return strings.Contains(of["n2"].Problem, "TELL_KEY") && of["n2"].Role != server.NodeStandby
 	})
 
+	write(t, dir, "edda.yaml", "tenants: {\n")
+	if err := nodes["n3"].Cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	nodes["n3"].says("SIGHUP: not everything was taken in")
 	write(t, dir, "edda.yaml", "tenants: [default, beta]\n")
 	reload := launch(t, "reload", "--addr", nodes["n2"].addr)
 	if code := reload.code(); code != 0 || !strings.Contains(reload.out.String(), "tenants beta, default") {
