@@ -350,7 +350,7 @@ func (t *stay) compare(ctx context.Context, r *store.Replica, m *membership, fou
 		if err != nil && !diverged && !errors.Is(err, cluster.ErrTrimmed) {
 			return c, err
 		}
-		c.end = last.Message
+		c = compared{end: last.Message}
 		one := absent && !m.Follows && r.LSN() == c.end.LSN+1 // an owner is one ahead at most, and gives that up
 		has := m.of(founded) && last.Seq > 0 && (!diverged || one)
 		most := standby.Most(t.others(), epochBefore(founded))

@@ -496,7 +496,7 @@ func (t *stay) place(ctx context.Context, r *store.Replica) (at cluster.Mark, er
 		return at, err
 	}
 	if r.LSN() < had {
-		t.log.Warn("the last transaction is given up: the log does not have it, so nobody was told that it was committed", zap.Uint64("transaction", had))
+		t.log.Warn("the last transaction is given up: the log does not have it", zap.Uint64("transaction", had))
 	}
 	if at.Seq == 0 {
 		at.Epoch = epochBefore(t.agreed.Created)
