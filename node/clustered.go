@@ -324,6 +324,7 @@ var errShippingEnded = edda.Classify(edda.Temporary, "this process stops, and th
 // handOver tells the other nodes that this one writes nothing any more, and who should take over. A failure costs them
 // some seconds.
 func (t *stay) handOver() {
+	t.more.Store(true) // until the log has taken the end
 	if t.over() {
 		return
 	}
@@ -338,6 +339,7 @@ func (t *stay) handOver() {
 		t.log.Warn("the store is not handed over: the other nodes take it over when this one is silent", zap.Error(err))
 		return
 	}
+	t.more.Store(false)
 	t.log.Info("handed the store over", zap.String("to", heir))
 }
 

@@ -62,7 +62,7 @@ type stay struct {
 	endShipping func()         // a transaction that is under way is then unsure
 	hurry       func()         // bounds each append
 	endBeats    func(gone bool)
-	more        atomic.Bool             // the log lacks what this node has
+	more        atomic.Bool             // the log may lack what this node has, so its last beat stays
 	end         context.CancelCauseFunc // ends the stay
 
 	mu   sync.Mutex   // guards the fields below

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"edda/internal/testkit"
+	"edda/store"
 	"edda/store/wal"
 )
 
@@ -71,6 +72,7 @@ type world struct {
 	table  *simTable
 	dying  chan *life // a process has come to a point at which it dies
 	quiet  atomic.Bool
+	cut    atomic.Bool // the log has lost its end
 	rows   atomic.Int64
 	stays  atomic.Int64
 	traced bool
@@ -181,7 +183,12 @@ func (w *world) start(node string, wipe bool) {
 	w.note("%s starts", node)
 	go func() {
 		defer close(l.ended)
-		if err := l.run(); err != nil && l.ctx.Err() == nil && !l.isDead() {
+		err := l.run()
+		switch {
+		case err == nil || l.ctx.Err() != nil || l.isDead():
+		case w.cut.Load(): // it says that the log has lost records, or that it is not sound
+			w.note("%s ends: %v", node, err)
+		default:
 			w.fail("%s ends: %v", node, err)
 		}
 	}()
@@ -414,15 +421,20 @@ func (c *chaos) check() {
 		return
 	}
 	defer view.Close()
+	c.has(view)
+	if runs := c.stored.ownerships(); c.plan.calm && len(runs) > 1 {
+		c.fail("nothing happened to the owner, and the owners were %s", runs)
+	}
+	c.wait(0)
+}
+
+// has checks that all rows are there that were answered.
+func (c *chaos) has(view *store.View) {
 	for _, id := range c.answers {
 		if n, whole, err := view.HistorySize(key(id)); n != 1 || !whole || err != nil {
 			c.fail("row %s was answered and is there %d times: %v", id, n, err)
 		}
 	}
-	if runs := c.stored.ownerships(); c.plan.calm && len(runs) > 1 {
-		c.fail("nothing happened to the owner, and the owners were %s", runs)
-	}
-	c.wait(0)
 }
 
 // departs has the owner leave for good while the log cannot take its hand-over. Another node must go on.
@@ -447,6 +459,67 @@ func (c *chaos) departs() {
 	}
 }
 
+// loses has a power cut take the end of the log while a copy is behind. Some nodes are killed with it, and start again. From
+// then on nothing may be committed, and the copy with the most must have all that was.
+func (c *chaos) loses() {
+	owner, behind := c.owner(), c.life("a")
+	if owner == behind {
+		behind = c.life("b")
+	}
+	c.kill(behind)
+	c.quiet.Store(false)
+	c.wait(c.d.between(time.Second, 5*time.Second))
+	c.quiet.Store(true)
+	c.wait(3 * time.Second) // the others have all of it, and say so
+	c.cut.Store(true)
+	for _, l := range c.all() {
+		if l != behind && c.d.percent(60) {
+			c.kill(l)
+		}
+		if l.isDead() {
+			c.again[l.node], c.wipes[l.node] = time.Now().Add(c.d.between(time.Millisecond, 2*time.Second)), false
+		}
+	}
+	kept := c.stored.loses(1 + c.d.n(20))
+	c.note("the log has lost its end, and has %d messages", kept)
+	answered := len(c.answers)
+	c.quiet.Store(false)
+	c.wait(40 * time.Second)
+	for _, l := range c.all() {
+		l.stop()
+	}
+	c.wait(20 * time.Second)
+	most, best := uint64(0), ""
+	for _, l := range c.all() {
+		<-l.ended
+		r, err := store.OpenReplica(l.dir, store.Options{})
+		if err != nil {
+			c.fail("the copy of %s: %v", l.node, err)
+			return
+		}
+		if r.LSN() > most {
+			most, best = r.LSN(), l.dir
+		}
+		_ = r.Close()
+	}
+	if len(c.answers) != answered {
+		c.fail("%d rows were answered after the log had lost its end", len(c.answers)-answered)
+	}
+	db, err := store.Open(best, store.Options{})
+	if err != nil {
+		c.fail("the copy with the most: %v", err)
+		return
+	}
+	defer db.Close()
+	view, err := db.View()
+	if err != nil {
+		c.fail("the copy with the most: %v", err)
+		return
+	}
+	defer view.Close()
+	c.has(view)
+}
+
 // simulate runs a cluster with the faults of a seed.
 func simulate(t *testing.T, seed uint64, dir string, traced bool) (w *world) {
 	synctest.Test(t, func(t *testing.T) {
@@ -466,7 +539,9 @@ func simulate(t *testing.T, seed uint64, dir string, traced bool) (w *world) {
 		}
 		c.heal()
 		c.check()
-		if !w.failed && c.d.percent(25) {
+		if dice := c.d.n(4); !w.failed && dice == 1 {
+			c.loses()
+		} else if !w.failed && dice == 0 {
 			c.departs()
 		}
 		for _, l := range w.all() {

@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -119,6 +121,32 @@ func (s *stored) arrive(i cluster.Instruction) uint64 {
 	close(s.grown)
 	s.grown = make(chan struct{})
 	return seq
+}
+
+// loses has the log end before some of its records, as after a power cut of all its servers. It returns how many it keeps.
+func (s *stored) loses(records int) (kept int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept = len(s.messages)
+	for last := uint64(math.MaxUint64); records > 0 && kept > 1; kept-- {
+		if m := s.messages[kept-1]; m.Kind == cluster.Entry && m.LSN != last {
+			last = m.LSN
+			records--
+		}
+	}
+	for kept > 1 && s.messages[kept-1].Part < s.messages[kept-1].Parts {
+		kept--
+	}
+	s.messages, s.since = slices.Clone(s.messages[:kept]), slices.Clone(s.since[:kept])
+	s.reader = cluster.NewReader(cluster.Mark{})
+	for i, m := range s.messages {
+		if _, _, err := s.reader.Message(uint64(i+1), m); err != nil {
+			s.w.fail("the log is not sound: %v", err)
+		}
+	}
+	close(s.grown)
+	s.grown = make(chan struct{})
+	return kept
 }
 
 func (s *stored) view() (all []cluster.Message, grown chan struct{}) {

@@ -37,6 +37,7 @@ var (
 	// errNoCopy says that the folder has no store.
 	errNoCopy = errors.New("the folder has no store")
 	errEnded  = errors.New("this process stops, and the log does not answer")
+	errLost   = edda.Classify(edda.Permanent, "the log has lost records of this copy")
 )
 
 // life is one process of a node, from its start to its end. What the process calls outside stops while the process
@@ -182,6 +183,8 @@ type stay struct {
 	agreed  clusternodes.Agreed
 	owned   cluster.Mark
 	held    *store.Replica // the copy, which becomes the store
+	lost    time.Time      // when the copy was first found to be no part of the log
+	more    bool           // the log may lack what this node has, so its last beat stays
 }
 
 func (l *life) stay() error {
@@ -207,6 +210,9 @@ func (l *life) stay() error {
 	l.mu.Lock()
 	l.nodes = nodes
 	l.mu.Unlock()
+	if err := t.tellCopy(); err != nil {
+		return err
+	}
 	beating, end := context.WithCancel(context.WithoutCancel(l.ctx))
 	var beats sync.WaitGroup
 	beats.Go(func() { _ = nodes.Run(beating) })
@@ -216,12 +222,37 @@ func (l *life) stay() error {
 	}
 	end()
 	beats.Wait()
-	if l.ctx.Err() != nil || !errors.Is(err, errStays) {
+	if (l.ctx.Err() != nil || !errors.Is(err, errStays)) && !t.more {
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), joinAgain)
 		defer cancel()
 		_ = nodes.Leave(leaving)
 	}
 	return err
+}
+
+// tellCopy has the first beat say what the copy surely has of the log.
+func (t *stay) tellCopy() error {
+	if !t.copies.Load() || !store.Exists(t.dir) {
+		return nil
+	}
+	r, err := store.OpenReplica(t.dir, store.Options{})
+	if err != nil {
+		return err
+	}
+	sure := r.LSN()
+	if t.wasOwner() && sure > 0 {
+		sure--
+	}
+	t.say(func(b *cluster.Beat) { b.LSN = sure })
+	return r.Close()
+}
+
+// mark is a file that says that the node has owned the store since the copy was found in the log.
+func (t *stay) mark() string { return filepath.Join(t.dir, "owned") }
+
+func (t *stay) wasOwner() bool {
+	_, err := os.Stat(t.mark())
+	return err == nil
 }
 
 func (t *stay) retried(do func() error) error {
@@ -306,7 +337,7 @@ func (t *stay) copy() (*store.Replica, cluster.Mark, error) {
 		if err == nil || !errors.Is(err, errNoCopy) && !errors.Is(err, standby.ErrDiverged) && !errors.Is(err, cluster.ErrTrimmed) {
 			return r, at, err
 		}
-		if unfit++; unfit > 1 || errors.Is(err, errNoCopy) {
+		if unfit++; !errors.Is(err, standby.ErrDiverged) && (unfit > 1 || errors.Is(err, errNoCopy)) {
 			t.w.note("%s copies the store: %v", t.node, err)
 			if err := t.fetch(); err == nil {
 				unfit = 0
@@ -352,11 +383,19 @@ func (t *stay) open() (*store.Replica, cluster.Mark, error) {
 	if r.ID() != t.agreed.Store {
 		return nil, cluster.Mark{}, errors.Join(errNoCopy, r.Close(), store.Remove(t.dir))
 	}
-	owned := filepath.Join(t.dir, "owned")
-	_, none := os.Stat(owned)
-	at, err := standby.Find(t.ctx, t.shipped, r, none == nil)
-	if err == nil && none == nil {
-		err = os.Remove(owned)
+	at, err := standby.Find(t.ctx, t.shipped, r, t.wasOwner())
+	switch {
+	case errors.Is(err, standby.ErrDiverged):
+		if t.more = true; t.lost.IsZero() {
+			t.lost = time.Now()
+		}
+		if time.Since(t.lost) >= standby.LostWithin {
+			err = errLost
+		}
+	case err == nil:
+		if t.more, t.lost = false, (time.Time{}); t.wasOwner() {
+			err = os.Remove(t.mark())
+		}
 	}
 	if err != nil {
 		return nil, at, errors.Join(err, r.Close())
@@ -423,7 +462,7 @@ func (l *life) backup(ctx context.Context, to string) error {
 
 // own runs the store until this node does not own it any more, and hands the log over.
 func (t *stay) own() error {
-	if err := os.WriteFile(filepath.Join(t.dir, "owned"), nil, 0o600); err != nil {
+	if err := os.WriteFile(t.mark(), nil, 0o600); err != nil {
 		return errors.Join(err, t.held.Close())
 	}
 	shipping, end := context.WithCancelCause(context.WithoutCancel(t.ctx))
@@ -459,7 +498,8 @@ func (t *stay) handOver(s *standby.Shipper, heir string, endShipping func()) {
 		heir = t.bestCopy()
 	}
 	defer time.AfterFunc(sealWithin, endShipping).Stop()
-	if err := s.Seal(heir); err != nil {
+	err := s.Seal(heir)
+	if t.more = err != nil; t.more {
 		t.w.note("%s does not hand over: %v", t.node, err)
 	}
 }
@@ -504,6 +544,7 @@ func (t *stay) serve(s *standby.Shipper, endShipping func()) (moves bool, cause 
 	if err := s.Err(); cause == nil && err != nil && !errors.Is(err, errEnded) {
 		cause = err
 	}
+	t.more = !errors.Is(cause, cluster.ErrFenced) && !errors.Is(cause, cluster.ErrMoved)
 	if cause == nil {
 		t.handOver(s, heir, endShipping)
 	}
