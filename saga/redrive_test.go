@@ -51,6 +51,7 @@ func TestARedriveUsesTheMendedTextIfTheInstanceFits(t *testing.T) {
 		"a new handler":                  {[]string{"  timer.remind: {}", "  timer.remind: {}\n  Other: {}"}, true},
 		"another key":                    {[]string{"key: event.k", "key: event.k ?? event.id"}, false},
 		"another key of a handler":       {[]string{"Add: {", `Add: {key: "event.k + ''", `}, false},
+		"another handler with a key":     {[]string{"  ship.ok", "  Counter.Add: {key: event.id}\n  ship.ok"}, false},
 		"the step is gone":               {[]string{"effect: ship, with", "id: send, effect: ship, with", "  ship.ok: {}\n", ""}, false},
 		"the state is not valid there":   {[]string{"n: {type: integer}", "n: {type: integer, minimum: 1}", "{n: 0}", "{n: 1}"}, false},
 		"the timer has no handler":       {[]string{"  timer.remind: {}\n", ""}, false},

@@ -8,9 +8,15 @@ import (
 	"edda/manifests"
 )
 
-// Skew lists what may be lost or doubled while one shard runs this set and another still runs the set before. A shard with
-// the set before ignores a fact that only this set takes, and refuses a start that only this set has. An event that starts
-// an instance under another key, or of a saga with another name, may start it in two shards or in none.
+// Skew lists what may be lost or doubled while one shard runs this set and another still runs the set before:
+//
+//   - a shard with the set before ignores a fact that only this set takes, and refuses a start that only this set has;
+//   - an event that both sets hear may start an instance in two shards, or in none, if a saga gives it another key. It does
+//     if another handler with another key takes it over, if the source of the key differs, or if a member of config, an
+//     upcast or the with of a schedule differs that the key reads;
+//   - so may an event that starts another saga than before.
+//
+// An event that only one of the sets hears is no skew: each shard takes it or not, as before or after a deployment.
 func (s *Set) Skew(before *Set) (out manifests.Problems) {
 	for _, name := range s.names {
 		p, old := s.Starts(name), before.Starts(name)
@@ -20,8 +26,9 @@ func (s *Set) Skew(before *Set) (out manifests.Problems) {
 		refuse := func(pos manifests.Pos, format string, args ...any) {
 			out = append(out, manifests.Problem{File: p.m.File, Pos: pos, Message: fmt.Sprintf(format, args...)})
 		}
-		if !p.sameKey(old) {
-			refuse(p.m.Name.Pos, "saga %s has another key than in the revision before: an event of this moment may start an instance in two shards, or in none", name)
+		if event := p.rekeyed(old); event != "" {
+			refuse(p.m.Name.Pos, "saga %s has another key than in the revision before, for event %s: an event of this moment may start an instance in two shards, or in none. "+
+				"The key may also differ by config, an upcast or the with of a schedule", name, event)
 		}
 		if former := s.former(p, before); former != "" {
 			refuse(p.m.Name.Pos, "saga %s takes the place of saga %s, whose keys are in other shards: an event of this moment may start both, or neither", name, former)
@@ -49,14 +56,23 @@ func (s *Set) Skew(before *Set) (out manifests.Problems) {
 	return out
 }
 
-// former is a saga of the set before that has gone, and that a trigger of this one started; empty if there is none.
+// former is another saga of the set before, that an event started which starts this one instead from now on; empty if there
+// is none.
 func (s *Set) former(p *Program, before *Set) string {
-	if before.Starts(p.Saga()) != nil {
+	now := before.Starts(p.Saga())
+	if now != nil && now.Hash() == p.Hash() {
 		return ""
 	}
 	for _, name := range before.names {
-		if old := before.Starts(name); old != nil && s.Starts(name) == nil && slices.ContainsFunc(p.handlers, func(h *handler) bool {
-			return h.src.Start && slices.ContainsFunc(old.handlers, func(o *handler) bool { return o.src.Start && o.trigger == h.trigger })
+		old := before.Starts(name)
+		if old == nil || name == p.Saga() {
+			continue
+		}
+		if next := s.Starts(name); next != nil && next.Hash() == old.Hash() {
+			continue
+		}
+		if slices.ContainsFunc(heardBy(p, old), func(ev edda.Event) bool {
+			return hears(p, ev) == starts && hears(now, ev) < starts && hears(old, ev) == starts && hears(s.Starts(name), ev) < starts
 		}) {
 			return name
 		}

@@ -11,42 +11,76 @@ import (
 // TestSkewOfShards: what one shard emits with the next revision must not come past another that has the one before.
 func TestSkewOfShards(t *testing.T) {
 	const (
-		order  = "saga: order\nversion: 1\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{done: true}]}\n"
-		paying = "saga: order\nversion: 2\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{event: paid}, {done: true}]}\n"
-		later  = "saga: order\nversion: 3\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{event: paid}, {event: seen}, {done: true}]}\n"
-		child  = "saga: order\nversion: 2\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{start: ship, key: meta.correlation_id}]}\n  ship.ok: {do: [{done: true}]}\n"
-		chosen = "saga: order\nversion: 3\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{start: ship, key: meta.correlation_id, event: Packed}]}\n  ship.ok: {do: [{done: true}]}\n"
-		keyed  = "saga: order\nversion: 2\nkey: event.id\non:\n  Placed: {start: true, do: [{done: true}]}\n"
-		ship   = "saga: ship\nversion: 1\nkey: meta.correlation_id\non:\n  Begun: {start: true, do: [{done: true}]}\n"
-		hears  = "saga: ship\nversion: 2\nkey: meta.correlation_id\non:\n  Begun: {start: true}\n  order.paid: {do: [{done: true}]}\n"
-		either = "saga: ship\nversion: 2\nkey: meta.correlation_id\non:\n  Begun: {start: true}\n  order.paid & Packed: {do: [{done: true}]}\n"
-		begins = "saga: ship\nversion: 3\nkey: meta.correlation_id\non:\n  Begun: {start: true}\n  order.paid: {start: true, do: [{done: true}]}\n"
-		named  = "saga: sale\nversion: 1\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{done: true}]}\n"
-		packed = "saga: ship\nversion: 3\nkey: meta.correlation_id\non:\n  Begun: {start: true, do: [{done: true}]}\n  Packed: {start: true, do: [{done: true}]}\n"
+		order    = "saga: order\nversion: 1\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		paying   = "saga: order\nversion: 2\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{event: paid}, {done: true}]}\n"
+		later    = "saga: order\nversion: 3\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{event: paid}, {event: seen}, {done: true}]}\n"
+		child    = "saga: order\nversion: 2\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{start: ship, key: meta.correlation_id}]}\n  ship.ok: {do: [{done: true}]}\n"
+		chosen   = "saga: order\nversion: 3\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{start: ship, key: meta.correlation_id, event: Packed}]}\n  ship.ok: {do: [{done: true}]}\n"
+		keyed    = "saga: order\nversion: 2\nkey: event.id\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		ship     = "saga: ship\nversion: 1\nkey: meta.correlation_id\non:\n  Begun: {start: true, do: [{done: true}]}\n"
+		hears    = "saga: ship\nversion: 2\nkey: meta.correlation_id\non:\n  Begun: {start: true}\n  order.paid: {do: [{done: true}]}\n"
+		either   = "saga: ship\nversion: 2\nkey: meta.correlation_id\non:\n  Begun: {start: true}\n  order.paid & Packed: {do: [{done: true}]}\n"
+		begins   = "saga: ship\nversion: 3\nkey: meta.correlation_id\non:\n  Begun: {start: true}\n  order.paid: {start: true, do: [{done: true}]}\n"
+		named    = "saga: sale\nversion: 1\nkey: meta.correlation_id\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		byOrder  = "saga: order\nversion: 1\nkey: event.order_id\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		takeover = "saga: order\nversion: 2\nkey: event.order_id\non:\n  Placed: {start: true}\n  Order.Placed: {start: true, key: event.customer_id, do: [{done: true}]}\n"
+		preciser = "saga: order\nversion: 2\nkey: event.order_id\non:\n  Order.Placed: {start: true, key: event.customer_id, do: [{done: true}]}\n"
+		fullType = "saga: order\nversion: 3\nkey: event.order_id\non:\n  Placed: {start: true}\n  Order.Placed: {start: true, key: event.customer_id}\n  com.shop.Placed: {start: true, do: [{done: true}]}\n"
+		besides  = "saga: order\nversion: 3\nkey: event.order_id\non:\n  Placed: {start: true}\n  Order.Placed: {start: true, key: event.customer_id}\n  Order.Paid: {start: true, do: [{done: true}]}\n"
+		grouped  = "saga: order\nversion: 2\nkey: event.customer_id\non:\n  Placed & Paid: {start: true, do: [{done: true}]}\n"
+		regional = "saga: order\nversion: 1\nkey: config.region + event.id\nconfig: {region: eu, limit: 5}\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		moved    = "saga: order\nversion: 2\nkey: config.region + event.id\nconfig: {region: us, limit: 5}\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		limited  = "saga: order\nversion: 2\nkey: config.region + event.id\nconfig: {region: eu, limit: 7}\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		raised   = "saga: order\nversion: 1\nkey: event.order_id\nevents: {Placed: {upcast: {1: {set: {order_id: \"${event.order}\"}}}}}\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		reraised = "saga: order\nversion: 2\nkey: event.order_id\nevents: {Placed: {upcast: {1: {set: {order_id: \"${event.number}\"}}}}}\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		sinking  = "saga: order\nversion: 2\nkey: event.order_id\n\nevents: {Placed: {upcast: {1: {set: {order_id: \"${event.order}\"}}}}}\non:\n  Placed: {start: true, do: [{event: paid}, {done: true}]}\n"
+		priced   = "saga: order\nversion: 2\nkey: event.order_id\nevents: {Placed: {upcast: {1: {set: {price: 1}}}}}\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		nightly  = "saga: order\nversion: 1\nschedule: {night: {every: 1h, with: {shop: a, depth: 1}}}\non:\n  schedule.night: {start: true, key: event.shop, do: [{done: true}]}\n"
+		shopB    = "saga: order\nversion: 2\nschedule: {night: {every: 1h, with: {shop: b, depth: 1}}}\non:\n  schedule.night: {start: true, key: event.shop, do: [{done: true}]}\n"
+		deeper   = "saga: order\nversion: 2\nschedule: {night: {every: 1h, with: {shop: a, depth: 2}}}\non:\n  schedule.night: {start: true, key: event.shop, do: [{done: true}]}\n"
+		idle     = "saga: order\nversion: 2\nkey: meta.correlation_id\non:\n  Begun: {start: true, do: [{done: true}]}\n"
+		packed   = "saga: ship\nversion: 3\nkey: meta.correlation_id\non:\n  Begun: {start: true, do: [{done: true}]}\n  Packed: {start: true, do: [{done: true}]}\n"
 	)
 	of := func(texts ...string) []string { return texts }
 	for name, tt := range map[string]struct {
 		before, next []string
 		says         []string // one for each problem
 	}{
-		"nothing new":                   {of(paying, hears), of(paying, hears), nil},
-		"both in one revision":          {of(order, ship), of(paying, hears), []string{"saga order emits order.paid from this revision on, and saga ship takes it only then"}},
-		"a part of a group":             {of(order, ship), of(paying, either), []string{"saga ship takes it only then"}},
-		"both sagas are new":            {of(ship), of(paying, hears), []string{"Deploy ship first, and then order"}},
-		"the listener first":            {of(order, hears), of(paying, hears), nil},
-		"the listener afterwards":       {of(paying, ship), of(paying, hears), nil},
-		"nobody listens":                {of(order, ship), of(paying, ship), nil},
-		"emitted by the version before": {of(paying, ship), of(later, hears), nil},
-		"a child with its parent":       {of(order), of(child, ship), []string{"Deploy ship first, and then order"}},
-		"a child that is there":         {of(order, ship), of(child, ship), nil},
-		"a child that nobody has":       {of(order), of(child), nil},
-		"a child's new start":           {of(child, ship), of(chosen, packed), []string{"saga order starts saga ship, and the revision before has no handler for that start"}},
-		"a child's start is there":      {of(child, packed), of(chosen, packed), nil},
-		"another key":                   {of(order), of(keyed), []string{"saga order has another key than in the revision before"}},
-		"a start of the listener":       {of(order, hears), of(paying, begins), []string{"saga ship takes it only then"}},
-		"another name":                  {of(order), of(named), []string{"saga sale takes the place of saga order"}},
-		"beside the one before":         {of(order), of(order, named), nil},
-		"gone":                          {of(order, ship), of(ship), nil},
+		"nothing new":                      {of(paying, hears), of(paying, hears), nil},
+		"both in one revision":             {of(order, ship), of(paying, hears), []string{"saga order emits order.paid from this revision on, and saga ship takes it only then"}},
+		"a part of a group":                {of(order, ship), of(paying, either), []string{"saga ship takes it only then"}},
+		"both sagas are new":               {of(ship), of(paying, hears), []string{"Deploy ship first, and then order"}},
+		"the listener first":               {of(order, hears), of(paying, hears), nil},
+		"the listener afterwards":          {of(paying, ship), of(paying, hears), nil},
+		"nobody listens":                   {of(order, ship), of(paying, ship), nil},
+		"emitted by the version before":    {of(paying, ship), of(later, hears), nil},
+		"a child with its parent":          {of(order), of(child, ship), []string{"Deploy ship first, and then order"}},
+		"a child that is there":            {of(order, ship), of(child, ship), nil},
+		"a child that nobody has":          {of(order), of(child), nil},
+		"a child's new start":              {of(child, ship), of(chosen, packed), []string{"saga order starts saga ship, and the revision before has no handler for that start"}},
+		"a child's start is there":         {of(child, packed), of(chosen, packed), nil},
+		"another key":                      {of(order), of(keyed), []string{"saga order has another key than in the revision before"}},
+		"a start of the listener":          {of(order, hears), of(paying, begins), []string{"saga ship takes it only then"}},
+		"another name":                     {of(order), of(named), []string{"saga sale takes the place of saga order"}},
+		"another handler takes it over":    {of(byOrder), of(takeover), []string{"another key than in the revision before, for event Order.Placed"}},
+		"the one before takes it again":    {of(takeover), of(byOrder), []string{"for event Order.Placed"}},
+		"an event with dots in its name":   {of(strings.Replace(byOrder, "Placed", "placed.v2", 1)), of(strings.Replace(takeover, "Placed", "placed.v2", 2)), []string{"for event Order.placed.v2"}},
+		"a more precise name instead":      {of(byOrder), of(preciser), []string{"for event Order.Placed"}},
+		"a full type takes it over":        {of(takeover), of(fullType), []string{"for event com.shop.Placed"}},
+		"an event of its own":              {of(takeover), of(besides), nil},
+		"a group instead":                  {of(byOrder), of(grouped), []string{"for event Placed"}},
+		"what the key reads of config":     {of(regional), of(moved), []string{"for event Placed"}},
+		"other config":                     {of(regional), of(limited), nil},
+		"an upcast that the key sees":      {of(raised), of(reraised), []string{"for event Placed"}},
+		"an upcast that gives the key":     {of(byOrder), of(reraised), []string{"for event Placed"}},
+		"an upcast that stays":             {of(raised), of(sinking), nil},
+		"an upcast beside the key":         {of(byOrder), of(priced), nil},
+		"what the key reads of a schedule": {of(nightly), of(shopB), []string{"for event schedule.night"}},
+		"other values of a schedule":       {of(nightly), of(deeper), nil},
+		"another name and trigger":         {of(order), of(strings.Replace(named, "Placed", "Order.Placed", 1)), []string{"saga sale takes the place of saga order"}},
+		"a start moves to another saga":    {of(order), of(idle, named), []string{"saga sale takes the place of saga order"}},
+		"beside the one before":            {of(order), of(order, named), nil},
+		"gone":                             {of(order, ship), of(ship), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := setOf(t, tt.next...).Skew(setOf(t, tt.before...))

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"edda"
-	"edda/expression"
 	"edda/internal/jsonvalue"
 )
 
@@ -12,7 +11,7 @@ import (
 // every pending step, undo, frame, timer and waiting seq has its place there, and the key is the
 // same. old is its current text, nil if that is not loaded.
 func (p *Program) continues(in *edda.Instance, old *Program) bool {
-	return p.takesState(in) && p.takesSteps(in) && p.takesFrames(in) && p.takesTimers(in, old) && p.takesThreads(in) && p.sameKey(old)
+	return p.takesState(in) && p.takesSteps(in) && p.takesFrames(in) && p.takesTimers(in, old) && p.takesThreads(in) && p.rekeyed(old) == ""
 }
 
 func (p *Program) takesState(in *edda.Instance) bool {
@@ -60,28 +59,4 @@ func (p *Program) takesThreads(in *edda.Instance) bool {
 			return !ok || at.Next > len(seq)
 		})
 	})
-}
-
-// sameKey compares the saga's key, and the keys of the handlers that both texts have.
-func (p *Program) sameKey(old *Program) bool {
-	if old == nil {
-		return true
-	}
-	if sourceOf(p.key) != sourceOf(old.key) {
-		return false
-	}
-	for _, h := range old.handlers {
-		i := slices.IndexFunc(p.handlers, func(other *handler) bool { return other.trigger == h.trigger })
-		if i >= 0 && sourceOf(p.handlers[i].key) != sourceOf(h.key) {
-			return false
-		}
-	}
-	return true
-}
-
-func sourceOf(p *expression.Program) string {
-	if p == nil {
-		return ""
-	}
-	return p.Source()
 }
