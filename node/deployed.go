@@ -2,7 +2,6 @@ package node
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -245,7 +244,10 @@ func (p *process) Deploy(ctx context.Context, q server.DeployOrder) (out server.
 	if p.stay == nil {
 		return out, server.ErrNoCluster
 	}
-	next := store.Deployment{Time: time.Now().UTC(), By: q.By, Why: q.Why}
+	next := store.Deployment{Time: q.Time.UTC(), By: q.By, Why: q.Why}
+	if q.Time.IsZero() {
+		next.Time = time.Now().UTC()
+	}
 	for _, f := range q.Body.Files {
 		next.Files = append(next.Files, store.DeployedFile(f))
 	}
@@ -256,9 +258,13 @@ func (p *process) Deploy(ctx context.Context, q server.DeployOrder) (out server.
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
 	runs := p.stay.runs()
-	next.Revision, out.Revision = runs.Revision+1, runs.Revision
-	if sameFiles(runs, next) {
+	next.Revision, out.Revision, out.Hash = runs.Revision+1, runs.Revision, runs.Hash()
+	if out.Hash == next.Hash() {
+		out.Since = runs.Time
 		return out, nil
+	}
+	if q.On != "" && q.On != out.On() { // the shards before may have taken in what this one was not asked about
+		return out, edda.Classify(edda.Permanent, "another deployment came meanwhile: these files were judged beside revision %s, and revision %s runs now; deploy them again", q.On, out.On())
 	}
 	if err := p.settings.writeRevision(next); err != nil {
 		return out, err
@@ -277,18 +283,12 @@ func (p *process) Deploy(ctx context.Context, q server.DeployOrder) (out server.
 	if err != nil || problems.Failed() || q.Check {
 		return out, errors.Join(err, os.RemoveAll(p.settings.revisionDir(next.Revision)))
 	}
-	out.Revision, out.Changed = next.Revision, true
+	out.Revision, out.Changed, out.Hash, out.Since = next.Revision, true, next.Hash(), next.Time
 	p.stay.runsFrom(next)
 	if err := p.settings.keepRevisions(next.Revision); err != nil {
 		p.log.Warn("old revisions of the manifests stay in the folder", zap.Error(err))
 	}
 	return out, nil
-}
-
-func sameFiles(a, b store.Deployment) bool {
-	byName := func(a, b store.DeployedFile) int { return cmp.Compare(a.Name, b.Name) }
-	return slices.EqualFunc(slices.SortedFunc(slices.Values(a.Files), byName), slices.SortedFunc(slices.Values(b.Files), byName),
-		func(a, b store.DeployedFile) bool { return a.Name == b.Name && bytes.Equal(a.Content, b.Content) })
 }
 
 // Deployed returns the revision that runs.

@@ -1,11 +1,16 @@
 package node
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"edda"
+	"edda/server"
 	"edda/store"
 )
 
@@ -65,5 +70,22 @@ func TestNamedFilesDifferByTheirTextsAlone(t *testing.T) {
 		if got := tt.c.differ(tt.d); got != tt.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// TestADeploymentIsTakenInOnlyBesideTheRevisionItWasJudgedWith: two at once, in several shards, would both succeed.
+func TestADeploymentIsTakenInOnlyBesideTheRevisionItWasJudgedWith(t *testing.T) {
+	runs := store.Deployment{Revision: 3, Time: time.Unix(7, 0).UTC(), Files: []store.DeployedFile{{Name: "b.yaml", Content: []byte("saga: b\n")}, {Name: "a.yaml"}}}
+	p := &process{stay: &stay{revision: revision{Deployment: runs, kept: true}}}
+	var q server.DeployOrder
+	q.On = "2-0123456789abcdef"
+	q.Body.Files = []server.ManifestFile{{Name: "a.yaml"}, {Name: "b.yaml", Content: []byte("saga: b\n")}}
+	d, err := p.Deploy(t.Context(), q)
+	if err != nil || d.Changed || d.Hash != runs.Hash() || !d.Since.Equal(runs.Time) || d.On() != "3-"+runs.Hash() {
+		t.Errorf("the files that run: %+v, %v", d, err)
+	}
+	q.Body.Files[0].Content = []byte("saga: a\n")
+	if _, err := p.Deploy(t.Context(), q); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "deploy them again") {
+		t.Errorf("other files: %v", err)
 	}
 }

@@ -35,7 +35,10 @@ type DeployOrder struct {
 	SkipTests  bool `query:"skip_tests" doc:"take the manifests in although tests of theirs fail; needs a reason"`
 	AcceptSkew bool `query:"accept_skew" doc:"take in also facts and starts that a shard with the previous revision would lose; needs a reason"`
 	Check      bool `query:"check" doc:"only judge the manifests; nothing changes"`
-	Body       struct {
+	// On and Time are set where a call goes to several shards.
+	On   string    `query:"on" doc:"the revision that must run, as number-hash; another one refuses the call, unless it has these files"`
+	Time time.Time `query:"time" doc:"when the deployment began, RFC 3339; new schedules start from then on; if absent, now"`
+	Body struct {
 		Files []ManifestFile `json:"files" minItems:"1" maxItems:"10000"`
 	}
 }
@@ -45,7 +48,12 @@ type Deployed struct {
 	Revision uint64    `json:"revision" doc:"that runs now"`
 	Changed  bool      `json:"changed" doc:"false if these files ran already, or were only judged"`
 	Problems []Problem `json:"problems,omitempty"`
+	Hash     string    `json:"hash,omitempty" doc:"of the files of the revision that runs now"`
+	Since    time.Time `json:"since,omitzero" doc:"when the revision that runs now came; absent if it has other files than these"`
 }
+
+// On names the revision that runs, as [DeployOrder] does.
+func (d Deployed) On() string { return fmt.Sprintf("%d-%s", d.Revision, d.Hash) }
 
 // clusterManifests registers the routes of the manifests of a cluster.
 func (s *Server) clusterManifests() {

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"edda/internal/testkit"
 )
@@ -17,12 +19,17 @@ func TestManifestsAreJudgedByAllShardsFirst(t *testing.T) {
 	shard := func(i int, refuses string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			text := testkit.Value[[]byte](t)(io.ReadAll(r.Body))
-			got = append(got, fmt.Sprintf("%d %s %s", i, r.URL.RawQuery, text))
+			query := r.URL.Query()
+			if query.Has("time") == query.Has("check") {
+				t.Errorf("the query %s: want the time of the deployment when it is taken in", r.URL.RawQuery)
+			}
+			query.Del("time")
+			got = append(got, fmt.Sprintf("%d %s %s", i, query.Encode(), text))
 			if r.URL.Query().Get("check") == refuses {
 				problem(w, http.StatusUnprocessableEntity, "the manifests have errors")
 				return
 			}
-			answer(w, http.StatusOK, Deployed{Revision: 2, Changed: true})
+			answer(w, http.StatusOK, Deployed{Revision: 2, Changed: true, Hash: fmt.Sprint("h", i)})
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -31,11 +38,11 @@ func TestManifestsAreJudgedByAllShardsFirst(t *testing.T) {
 		code           int
 		says           string
 	}{
-		"a deployment": {"?skip_tests=true", "never", []string{"0 check=true&skip_tests=true F", "1 check=true&skip_tests=true F", "0 skip_tests=true F", "1 skip_tests=true F"},
+		"a deployment": {"?skip_tests=true", "never", []string{"0 check=true&skip_tests=true F", "1 check=true&skip_tests=true F", "0 on=2-h0&skip_tests=true F", "1 on=2-h1&skip_tests=true F"},
 			http.StatusOK, `"revision":2`},
 		"a judgement":        {"?check=true", "never", []string{"0 check=true F", "1 check=true F"}, http.StatusOK, `"revision":2`},
 		"refused":            {"", "true", []string{"0 check=true F", "1 check=true F"}, http.StatusUnprocessableEntity, `"shard 1: the manifests have errors"`},
-		"refused in the act": {"", "", []string{"0 check=true F", "1 check=true F", "0  F", "1  F"}, http.StatusUnprocessableEntity, "the shards before it have taken the call"},
+		"refused in the act": {"", "", []string{"0 check=true F", "1 check=true F", "0 on=2-h0 F", "1 on=2-h1 F"}, http.StatusUnprocessableEntity, "the shards before it have taken the call"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got = nil
@@ -44,6 +51,74 @@ func TestManifestsAreJudgedByAllShardsFirst(t *testing.T) {
 				t.Errorf("%d %s\ncalls %q\nwant  %q", a.Code, a.Body, got, tt.calls)
 			}
 		})
+	}
+}
+
+// deployable is a shard that takes manifests in as a process does.
+type deployable struct {
+	runs    Deployed
+	content string
+	meets   func() // is called before the next files are taken in
+	at      []string
+}
+
+func (d *deployable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	q := r.URL.Query()
+	if meets := d.meets; meets != nil && q.Get("check") == "" {
+		d.meets = nil
+		meets()
+	}
+	out := d.runs
+	switch {
+	case d.content == string(body):
+	case q.Get("on") != "" && q.Get("on") != out.On():
+		problem(w, http.StatusConflict, "another deployment came meanwhile")
+		return
+	case q.Get("check") == "true":
+		out.Since = time.Time{}
+	default:
+		d.at = append(d.at, q.Get("time"))
+		since, _ := time.Parse(time.RFC3339Nano, q.Get("time"))
+		d.runs, d.content = Deployed{Revision: out.Revision + 1, Hash: string(body), Since: since}, string(body)
+		out = d.runs
+	}
+	answer(w, http.StatusOK, out)
+}
+
+// TestOfTwoDeploymentsAtOnceOneIsRefused: before, both succeeded, and the shards ran other manifests for good.
+func TestOfTwoDeploymentsAtOnceOneIsRefused(t *testing.T) {
+	first := Deployed{Revision: 1, Hash: "F"}
+	shards := []*deployable{{runs: first, content: "F"}, {runs: first, content: "F"}}
+	f := frontOf(t, shards[0].ServeHTTP, shards[1].ServeHTTP)
+	deploy := func(files string) *httptest.ResponseRecorder {
+		return callFront(f, "POST", "/cluster/manifests", files)
+	}
+	shards[1].meets = func() {
+		if w := deploy("B"); w.Code != http.StatusOK {
+			t.Errorf("the second deployment: %d %s", w.Code, w.Body)
+		}
+	}
+	if w := deploy("A"); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "shard 1: another deployment came meanwhile; the shards before it") {
+		t.Errorf("the first deployment: %d %s", w.Code, w.Body)
+	}
+	if w := deploy("A"); w.Code != http.StatusOK || shards[0].content != "A" || shards[1].content != "A" {
+		t.Errorf("the first deployment again: %d %s; shards run %q and %q", w.Code, w.Body, shards[0].content, shards[1].content)
+	}
+}
+
+// TestADeploymentThatBrokeOffGoesOnWithItsTime: a new schedule has the same first time in all shards.
+func TestADeploymentThatBrokeOffGoesOnWithItsTime(t *testing.T) {
+	begun := time.Date(2026, 1, 1, 11, 59, 59, 8e8, time.UTC)
+	shards := []*deployable{
+		{runs: Deployed{Revision: 1, Hash: "F"}, content: "F"},
+		{runs: Deployed{Revision: 2, Hash: "A", Since: begun}, content: "A"},
+		{runs: Deployed{Revision: 1, Hash: "F"}, content: "F"},
+	}
+	w := callFront(frontOf(t, shards[0].ServeHTTP, shards[1].ServeHTTP, shards[2].ServeHTTP), "POST", "/cluster/manifests", "A")
+	want := []string{"2026-01-01T11:59:59.8Z"}
+	if w.Code != http.StatusOK || !slices.Equal(shards[0].at, want) || shards[1].at != nil || !slices.Equal(shards[2].at, want) {
+		t.Errorf("%d %s; the times are %v, %v, %v", w.Code, w.Body, shards[0].at, shards[1].at, shards[2].at)
 	}
 }
 
