@@ -23,6 +23,7 @@ import (
 type beginning struct {
 	begun     *[]store.Beginning   // nil: no saga starts
 	deployed  *store.Deployment    // nil: no revision comes with the sagas
+	schedules []edda.ScheduleState // of a revision, that the store has not seen
 	positions []store.SagaPosition // of the sagas that catch up
 	said      []string             // texts about the sagas that catch up
 }
@@ -93,7 +94,7 @@ func (b *beginning) behind(name string, all []stream.StreamStart) (at []edda.Che
 
 // change is the commit that must be durable before the sagas begin.
 func (b *beginning) change() store.Change {
-	return store.Change{Begun: b.begun, Positions: b.positions, Deployed: b.deployed}
+	return store.Change{Begun: b.begun, Positions: b.positions, Deployed: b.deployed, Schedules: b.schedules}
 }
 
 // problems returns the texts as warnings, because effects are called for old events.

@@ -15,8 +15,11 @@ import (
 
 	"edda"
 	"edda/manifests"
+	"edda/saga"
 	"edda/server"
 	"edda/store"
+	"edda/stream/clusternodes"
+	"edda/stream/wire"
 )
 
 // The manifests of a cluster are rows of its store, so each copy has those with which its sagas ran. The files that the
@@ -214,14 +217,61 @@ func (p *process) keepRevision(ctx context.Context) error {
 	if err != nil || kept == (p.stay != nil) {
 		return err
 	}
-	var d store.Deployment
+	change := store.Change{Deployed: &store.Deployment{}}
 	if p.stay != nil {
-		d = p.stay.runs()
+		d := p.stay.runs()
+		if d.Time, err = p.sameAsFirst(ctx, d); err != nil {
+			return err
+		}
+		p.stay.runsFrom(d)
+		change.Deployed = &d
+		if change.Schedules, err = p.newSchedules(p.set, p.settings.Tenants, d.Time); err != nil {
+			return err
+		}
 	}
-	if err := p.db.Commit(ctx, store.Change{Deployed: &d}); err != nil {
+	if err := p.db.Commit(ctx, change); err != nil {
 		return fmt.Errorf("write the revision of the manifests: %w", err)
 	}
 	return nil
+}
+
+// newSchedules returns rows of the schedules that the store has not seen. They start since the time of a revision, which is
+// that of all shards, and not since this one took it in: the first due time may lie between.
+func (p *process) newSchedules(set *saga.Set, tenants wire.Tenants, since time.Time) (rows []edda.ScheduleState, err error) {
+	seen, err := p.db.Schedules()
+	if err != nil {
+		return nil, fmt.Errorf("read the schedules: %w", err)
+	}
+	for _, spec := range (scheduled{set, tenants, p.settings.tenant()}).Schedules() {
+		for _, tenant := range spec.Tenants {
+			row := edda.ScheduleState{Tenant: tenant, Saga: spec.Saga, Name: spec.Name, Last: since}
+			if !slices.ContainsFunc(seen, func(s edda.ScheduleState) bool {
+				return s.Tenant == tenant && s.Saga == spec.Saga && s.Name == spec.Name
+			}) {
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows, nil
+}
+
+// sameAsFirst returns the time of a cluster's first revision. All shards begin with the same one, also those that are founded
+// or taken over later, when the files of a node may be others.
+func (p *process) sameAsFirst(ctx context.Context, d store.Deployment) (time.Time, error) {
+	if p.settings.share.Whole() {
+		return d.Time, nil
+	}
+	first, err := clusternodes.BeginManifests(ctx, p.stay.js, p.settings.Cluster.Name, clusternodes.FirstManifests{Hash: d.Hash(), Time: d.Time})
+	if err == nil && first.Hash != d.Hash() {
+		err = edda.Classify(edda.Permanent, "%w", p.settings.notFirst(first, d))
+	}
+	return first.Time, err
+}
+
+// notFirst is the error of a node whose files are not those with which the cluster has begun.
+func (s Settings) notFirst(first clusternodes.FirstManifests, d store.Deployment) error {
+	return fmt.Errorf("cluster %s has begun with manifests of the hash %s, and the files that this node names now have %s: name those again "+
+		"(edda cluster manifests --to DIR writes them), and deploy the others when all shards run", s.Cluster.Name, first.Hash, d.Hash())
 }
 
 // runs is the revision that the process of this stay runs.

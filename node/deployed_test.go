@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/server"
 	"edda/store"
+	"edda/stream/clusternodes"
+	"edda/stream/kv"
 )
 
 func TestWrittenRevisionsDoNotPileUp(t *testing.T) {
@@ -76,7 +79,7 @@ func TestNamedFilesDifferByTheirTextsAlone(t *testing.T) {
 // TestADeploymentIsTakenInOnlyBesideTheRevisionItWasJudgedWith: two at once, in several shards, would both succeed.
 func TestADeploymentIsTakenInOnlyBesideTheRevisionItWasJudgedWith(t *testing.T) {
 	runs := store.Deployment{Revision: 3, Time: time.Unix(7, 0).UTC(), Files: []store.DeployedFile{{Name: "b.yaml", Content: []byte("saga: b\n")}, {Name: "a.yaml"}}}
-	p := &process{stay: &stay{revision: revision{Deployment: runs, kept: true}}}
+	p := &process{settings: Settings{Config: Config{Data: t.TempDir()}}, stay: &stay{revision: revision{Deployment: runs, kept: true}}}
 	var q server.DeployOrder
 	q.On = "2-0123456789abcdef"
 	q.Body.Files = []server.ManifestFile{{Name: "a.yaml"}, {Name: "b.yaml", Content: []byte("saga: b\n")}}
@@ -87,5 +90,70 @@ func TestADeploymentIsTakenInOnlyBesideTheRevisionItWasJudgedWith(t *testing.T) 
 	q.Body.Files[0].Content = []byte("saga: a\n")
 	if _, err := p.Deploy(t.Context(), q); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "deploy them again") {
 		t.Errorf("other files: %v", err)
+	}
+}
+
+// TestAllShardsBeginWithTheManifestsOfTheFirst: the founder reads its files for each shard, and they may have changed
+// meanwhile. A schedule of the first revision starts in all shards since the same time.
+func TestAllShardsBeginWithTheManifestsOfTheFirst(t *testing.T) {
+	nats := testkit.Value[*kv.Embedded](t)(kv.StartEmbedded(t.Context(), kv.EmbeddedOptions{Dir: t.TempDir()}))
+	t.Cleanup(nats.Close)
+	file := filepath.Join(t.TempDir(), "nightly.yaml")
+	edit := func(text string) { testkit.Must(t, os.WriteFile(file, []byte(text), 0o600)) }
+	edit(nightly)
+	var stays []*stay
+	var processes []*process
+	for i := range 2 {
+		st := joined(t, nats, "n1")
+		st.settings.Role, st.settings.Manifests = roleSaga, []string{file}
+		st.settings.share = edda.Share{Cluster: "shop", Shard: edda.Shard{Index: i, Of: 2}}
+		p := stored(t)
+		p.settings, p.stay, p.set = st.settings, st, testkit.Set(t, nightly)
+		stays, processes = append(stays, st), append(processes, p)
+	}
+	testkit.Value[clusternodes.Agreed](t)(stays[0].nodes.Load().Found(t.Context(), clusternodes.Agreed{Founder: "n1", Shards: 2}))
+	reads := func(i int) {
+		d := testkit.Value[store.Deployment](t)(stays[i].settings.named("n1"))
+		d.Time = time.Unix(int64(1000+i), 0).UTC()
+		stays[i].runsFrom(d)
+	}
+	refused := func(err, class error, says string) {
+		t.Helper()
+		if !errors.Is(err, class) || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want %q", err, says)
+		}
+	}
+	refused(stays[1].mayFound(t.Context()), edda.Temporary, "the first shard of cluster shop does not run yet")
+	reads(0)
+	testkit.Must(t, processes[0].keepRevision(t.Context()))
+	testkit.Must(t, stays[1].mayFound(t.Context()))
+
+	edit(nightly + "# edited\n")
+	refused(stays[1].mayFound(t.Context()), edda.Temporary, "name those again")
+	reads(1)
+	refused(processes[1].keepRevision(t.Context()), edda.Permanent, "name those again")
+	edit(nightly)
+	reads(1)
+	testkit.Must(t, processes[1].keepRevision(t.Context()))
+	for i, p := range processes {
+		d, kept, err := p.db.Deployed()
+		rows, errOf := p.db.Schedules()
+		if err != nil || errOf != nil || !kept || d.Time.Unix() != 1000 || len(rows) != 2 || rows[1].Tenant != "beta" || rows[1].Last.Unix() != 1000 {
+			t.Errorf("shard %d: %+v, schedules %+v", i, d, rows)
+		}
+	}
+}
+
+// TestNewSchedulesStartSinceTheDeployment: those that the store has seen go on.
+func TestNewSchedulesStartSinceTheDeployment(t *testing.T) {
+	p := stored(t)
+	seen := edda.ScheduleState{Tenant: "acme", Saga: "nightly", Name: "run", Last: time.Unix(50, 0).UTC()}
+	testkit.Must(t, p.db.Commit(t.Context(), store.Change{Schedules: []edda.ScheduleState{seen}}))
+	at := time.Unix(70, 0).UTC()
+	p.set = testkit.Set(t, nightly)
+	b, err := p.beginNow(t.Context(), nil, p.set, nil, &store.Deployment{Revision: 2, Time: at})
+	want := []edda.ScheduleState{{Tenant: "beta", Saga: "nightly", Name: "run", Last: at}}
+	if c := b.change(); err != nil || c.Deployed == nil || !slices.Equal(c.Schedules, want) {
+		t.Errorf("%+v, %v", c, err)
 	}
 }

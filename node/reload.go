@@ -200,11 +200,10 @@ func (p *process) swap(ctx context.Context, pipe *pipeline, c Config, l loaded, 
 		}
 		set = next
 	}
-	begin, err := p.beginNow(ctx, pipe, set)
+	begin, err := p.beginNow(ctx, pipe, set, c.Tenants, in.next)
 	if err != nil {
 		return l.problems, err
 	}
-	begin.deployed = in.next
 	if err := p.swapEffects(pipe, l.effects); err != nil {
 		return l.problems, err
 	}
@@ -218,8 +217,8 @@ func (p *process) swap(ctx context.Context, pipe *pipeline, c Config, l loaded, 
 	return append(l.problems, begin.problems()...), p.swapSagas(ctx, pipe, set, begin, c.Tenants)
 }
 
-// beginNow finds where the new sagas of a set begin.
-func (p *process) beginNow(ctx context.Context, pipe *pipeline, set *saga.Set) (beginning, error) {
+// beginNow finds where the new sagas of a set begin, and the new schedules of a revision.
+func (p *process) beginNow(ctx context.Context, pipe *pipeline, set *saga.Set, tenants wire.Tenants, next *store.Deployment) (beginning, error) {
 	if set == nil {
 		return beginning{}, nil
 	}
@@ -227,7 +226,12 @@ func (p *process) beginNow(ctx context.Context, pipe *pipeline, set *saga.Set) (
 	if err != nil {
 		return beginning{}, fmt.Errorf("read the positions: %w", err)
 	}
-	return p.begin(ctx, pipe, set, held)
+	b, err := p.begin(ctx, pipe, set, held)
+	if err == nil && next != nil {
+		b.deployed = next
+		b.schedules, err = p.newSchedules(set, tenants, next.Time)
+	}
+	return b, err
 }
 
 // swapSagas installs the set in the engine. It ignores the end of ctx, because otherwise it

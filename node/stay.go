@@ -334,7 +334,7 @@ func (t *stay) found(ctx context.Context) error {
 }
 
 // mayFound returns why this node does not found what it has joined. The node that has founded the first shard founds
-// the others, so that all begin with the same manifests.
+// the others, with the same manifests: its files may have changed meanwhile.
 func (t *stay) mayFound(ctx context.Context) error {
 	if len(t.settings.Manifests) == 0 {
 		return edda.Classify(edda.Temporary, "there is no cluster %s yet, and this node cannot begin it without manifests: "+
@@ -352,7 +352,21 @@ func (t *stay) mayFound(ctx context.Context) error {
 	case first.Founder != t.node:
 		return edda.Classify(edda.Temporary, "node %s has founded cluster %s, and founds its shard %d when it runs", first.Founder, t.settings.Cluster.Name, t.settings.share.Index)
 	}
-	return t.settings.fits(first)
+	if err := t.settings.fits(first); err != nil {
+		return err
+	}
+	begun, known, err := clusternodes.BegunManifests(ctx, t.js, t.settings.Cluster.Name)
+	if err != nil {
+		return err
+	}
+	if !known {
+		return edda.Classify(edda.Temporary, "the first shard of cluster %s does not run yet", t.settings.Cluster.Name)
+	}
+	named, err := t.settings.named(t.node)
+	if err == nil && named.Hash() != begun.Hash {
+		err = edda.Classify(edda.Temporary, "%w", t.settings.notFirst(begun, named))
+	}
+	return err
 }
 
 // begin offers the store in the folder, or a new one, to a cluster that has none. Another node may be faster.

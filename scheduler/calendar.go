@@ -37,7 +37,7 @@ func (s schedule) row(last time.Time) edda.ScheduleState {
 // calendar starts the instances that schedules ask for.
 type calendar struct {
 	*Scheduler
-	loaded bool
+	loaded int                    // swaps when last was read from the store
 	last   map[schedule]time.Time // as committed; owned by the loop
 }
 
@@ -52,10 +52,11 @@ type plan struct {
 
 // runOnce starts what is due and returns the time of the next schedule.
 func (c *calendar) runOnce(ctx context.Context) (time.Time, error) {
-	if err := c.load(); err != nil {
+	set, swaps := c.set()
+	if err := c.load(swaps); err != nil {
 		return time.Time{}, err
 	}
-	set, now := c.set(), time.Now()
+	now := time.Now()
 	plans, next := c.plan(set, now)
 	if err := c.record(ctx, plans); err != nil {
 		return time.Time{}, err
@@ -63,8 +64,9 @@ func (c *calendar) runOnce(ctx context.Context) (time.Time, error) {
 	return next, c.start(ctx, set, plans)
 }
 
-func (c *calendar) load() error {
-	if c.loaded {
+// load reads the rows of schedules when there is another set.
+func (c *calendar) load(swaps int) error {
+	if c.loaded == swaps {
 		return nil
 	}
 	rows, err := c.db.Schedules()
@@ -74,7 +76,7 @@ func (c *calendar) load() error {
 	for _, r := range rows {
 		c.last[schedule{r.Tenant, r.Saga, r.Name}] = r.Last
 	}
-	c.loaded = true
+	c.loaded = swaps
 	return nil
 }
 

@@ -76,8 +76,9 @@ type Scheduler struct {
 	engine Engine
 	log    *zap.Logger
 
-	mu      sync.Mutex // guards sagas
+	mu      sync.Mutex // guards sagas and swaps
 	sagas   Sagas
+	swaps   int           // sets that there were, with the first
 	swapped chan struct{} // capacity 1
 }
 
@@ -86,13 +87,14 @@ func New(db Store, engine Engine, sagas Sagas, o Options) *Scheduler {
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	return &Scheduler{db: db, engine: engine, sagas: sagas, log: o.Log, swapped: make(chan struct{}, 1)}
+	return &Scheduler{db: db, engine: engine, sagas: sagas, log: o.Log, swaps: 1, swapped: make(chan struct{}, 1)}
 }
 
-// Swap replaces the set whose schedules the scheduler starts. It may be called concurrently.
+// Swap replaces the set whose schedules the scheduler starts. The caller may have committed rows of new schedules before,
+// which says since when they start. It may be called concurrently.
 func (s *Scheduler) Swap(sagas Sagas) {
 	s.mu.Lock()
-	s.sagas = sagas
+	s.sagas, s.swaps = sagas, s.swaps+1
 	s.mu.Unlock()
 	select {
 	case s.swapped <- struct{}{}:
@@ -100,10 +102,10 @@ func (s *Scheduler) Swap(sagas Sagas) {
 	}
 }
 
-func (s *Scheduler) set() Sagas {
+func (s *Scheduler) set() (sagas Sagas, swaps int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sagas
+	return s.sagas, s.swaps
 }
 
 // Run works until ctx ends or the engine accepts no more, and returns nil.

@@ -374,6 +374,26 @@ func TestAScheduleStartsWhenItIsDue(t *testing.T) {
 	})
 }
 
+// TestANewScheduleStartsSinceTheTimeOfItsRow, whenever a process takes it in: shards take a deployment in one after the
+// other, and its first due time may lie between.
+func TestANewScheduleStartsSinceTheTimeOfItsRow(t *testing.T) {
+	deployed := time.Hour - 200*time.Millisecond
+	for _, late := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, 90 * time.Minute} {
+		inWorld(t, func(w *world) { // a bubble begins at midnight UTC
+			began := time.Now()
+			time.Sleep(deployed + late)
+			row := edda.ScheduleState{Tenant: "acme", Saga: "order", Name: "hourly", Last: began.Add(deployed)}
+			testkit.Must(w.t, w.db.Commit(w.t.Context(), store.Change{Schedules: []edda.ScheduleState{row}}))
+			w.scheduler.Swap(&every{time.Hour, spec("all", "acme")})
+			time.Sleep(2*time.Hour + time.Second - late)
+			want := "acme/order/hourly@01:00 acme/order/hourly@02:00"
+			if got := strings.Join(w.engine.started(), " "); !strings.HasPrefix(got, want) {
+				t.Errorf("taken in %s after the deployment: started %s, want %s", late, got, want)
+			}
+		})
+	}
+}
+
 func TestAScheduleWithoutTenantsStartsOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.scheduler.Swap(&every{time.Hour, spec("last")})

@@ -318,6 +318,18 @@ func testBegin(t *testing.T, c *natscluster.Cluster) {
 			t.Errorf("asked with %+v: %+v, %v", test.asks, got, err)
 		}
 	}
+	if m, known, err := BegunManifests(t.Context(), js, testCluster); err != nil || known {
+		t.Errorf("manifests that no shard has said: %+v, %t, %v", m, known, err)
+	}
+	first := FirstManifests{Hash: "a", Time: time.Unix(8, 9).UTC()}
+	for _, asks := range []FirstManifests{first, {Hash: "b", Time: time.Unix(10, 0).UTC()}} {
+		if got, err := BeginManifests(t.Context(), js, testCluster, asks); err != nil || got != first {
+			t.Errorf("asked with %+v: %+v, %v", asks, got, err)
+		}
+	}
+	if got, known, err := BegunManifests(t.Context(), js, testCluster); err != nil || !known || got != first {
+		t.Errorf("read %+v, %t, %v", got, known, err)
+	}
 	if _, err := Begin(t.Context(), js, "nowhere", at); err == nil || !strings.Contains(err.Error(), "where cluster nowhere begins to read stream") {
 		t.Errorf("without a cluster: %v", err)
 	}
