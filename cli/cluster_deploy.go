@@ -117,7 +117,9 @@ func (c *client) clusterManifests() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "manifests", Short: "Show the revision of the manifests, or write its files", Args: args(cobra.NoArgs),
 		Long: `Show the revision of the manifests that the cluster runs: who took it in, and its
-files. With --to they are written into a folder.`,
+files. With --to they are written into a folder. With several shards it is the
+revision of the first one, or of the one that --shard names; revisions count by
+shard. edda cluster status says if shards run different files.`,
 		Example: "  edda cluster manifests\n  edda cluster manifests --to running && diff -r running/manifests manifests",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var r server.Revision

@@ -22,6 +22,7 @@ type Beat struct {
 	LSN       uint64    `json:"lsn,omitempty"`       // of the last record that it has
 	Needs     uint64    `json:"needs,omitempty"`     // it copies the store, and will read the log from this LSN on
 	Revision  uint64    `json:"revision,omitempty"`  // of the manifests that it runs, or would run
+	Manifests string    `json:"manifests,omitempty"` // the hash of that revision's files
 	Since     time.Time `json:"since"`               // when this stay began
 	Problem   string    `json:"problem,omitempty"`   // why it does not follow or cannot own
 }

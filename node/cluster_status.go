@@ -87,7 +87,7 @@ func (t *stay) Status(context.Context) server.ClusterStatus {
 		n := server.ClusterNode{
 			Node: m.ID, URL: m.Beat.URL, Role: server.NodeJoining, State: server.NodeAlive, Version: m.Beat.Version, Level: m.Beat.Level,
 			Epoch: m.Beat.Epoch, LSN: m.Beat.LSN, Lag: s.LSN - min(s.LSN, m.Beat.LSN), Since: m.Beat.Since,
-			BeatAge: m.Silence.Milliseconds(), Revision: m.Beat.Revision, Problem: m.Beat.Problem,
+			BeatAge: m.Silence.Milliseconds(), Revision: m.Beat.Revision, Manifests: m.Beat.Manifests, Problem: m.Beat.Problem,
 		}
 		switch {
 		case m.Dead:

@@ -145,7 +145,7 @@ func (t *stay) lookAtManifests(r *store.Replica) {
 	}
 	t.mu.Lock()
 	t.revision = now
-	t.said.Revision, t.said.Problem = now.Revision, now.unfit
+	t.said.Revision, t.said.Manifests, t.said.Problem = now.Revision, now.Hash(), now.unfit
 	t.said.Following = t.said.Following && now.unfit == ""
 	t.mu.Unlock()
 	at := zap.Uint64("revision", now.Revision)
@@ -285,7 +285,7 @@ func (t *stay) runs() store.Deployment {
 func (t *stay) runsFrom(d store.Deployment) {
 	t.mu.Lock()
 	t.revision = revision{Deployment: d, kept: true}
-	t.said.Revision = d.Revision
+	t.said.Revision, t.said.Manifests = d.Revision, d.Hash()
 	t.mu.Unlock()
 }
 

@@ -125,6 +125,9 @@ func TestAllShardsBeginWithTheManifestsOfTheFirst(t *testing.T) {
 	}
 	refused(stays[1].mayFound(t.Context()), edda.Temporary, "the first shard of cluster shop does not run yet")
 	reads(0)
+	if n := stays[0].Status(t.Context()).Nodes; len(n) != 1 || n[0].Manifests != stays[0].runs().Hash() || n[0].Revision != 1 {
+		t.Errorf("the node says %+v of its manifests", n)
+	}
 	testkit.Must(t, processes[0].keepRevision(t.Context()))
 	testkit.Must(t, stays[1].mayFound(t.Context()))
 

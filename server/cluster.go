@@ -80,20 +80,21 @@ type ClusterShard struct {
 
 // ClusterNode is one node of a cluster.
 type ClusterNode struct {
-	Node     string    `json:"node"`
-	URL      string    `json:"url,omitempty" doc:"where other nodes reach its API"`
-	Role     string    `json:"role" enum:"owner,standby,joining,spare" doc:"joining: it has no copy of the store that could take over; spare: other nodes have the copies"`
-	State    string    `json:"state" enum:"alive,dead"`
-	Version  string    `json:"version,omitempty" doc:"of its program"`
-	Level    int       `json:"level" doc:"the highest level that its program knows"`
-	Epoch    uint64    `json:"epoch" doc:"of the last record that its copy has"`
-	LSN      uint64    `json:"lsn" doc:"the last record that its copy has"`
-	Lag      uint64    `json:"lag" doc:"records of the log that its copy does not have"`
-	Owns     []int     `json:"owns,omitempty" doc:"the shards that it owns, in a cluster with several ones"`
-	Since    time.Time `json:"since,omitzero" doc:"when it joined"`
-	BeatAge  int64     `json:"beat_age_ms" doc:"milliseconds since its last beat was seen; 0 for the answering node"`
-	Revision uint64    `json:"revision,omitempty" doc:"of the manifests that it runs, or would run after a takeover"`
-	Problem  string    `json:"problem,omitempty"`
+	Node      string    `json:"node"`
+	URL       string    `json:"url,omitempty" doc:"where other nodes reach its API"`
+	Role      string    `json:"role" enum:"owner,standby,joining,spare" doc:"joining: it has no copy of the store that could take over; spare: other nodes have the copies"`
+	State     string    `json:"state" enum:"alive,dead"`
+	Version   string    `json:"version,omitempty" doc:"of its program"`
+	Level     int       `json:"level" doc:"the highest level that its program knows"`
+	Epoch     uint64    `json:"epoch" doc:"of the last record that its copy has"`
+	LSN       uint64    `json:"lsn" doc:"the last record that its copy has"`
+	Lag       uint64    `json:"lag" doc:"records of the log that its copy does not have"`
+	Owns      []int     `json:"owns,omitempty" doc:"the shards that it owns, in a cluster with several ones"`
+	Since     time.Time `json:"since,omitzero" doc:"when it joined"`
+	BeatAge   int64     `json:"beat_age_ms" doc:"milliseconds since its last beat was seen; 0 for the answering node"`
+	Revision  uint64    `json:"revision,omitempty" doc:"of the manifests that it runs, or would run after a takeover"`
+	Manifests string    `json:"manifests,omitempty" doc:"the hash of that revision's files"`
+	Problem   string    `json:"problem,omitempty"`
 }
 
 // ClusterMove is a hand-over that has begun.

@@ -582,6 +582,9 @@ func (f *Front) clusterOfAll(ctx context.Context) ClusterStatus {
 			all.Problem = fmt.Sprintf("shard %d: %s", s.Shard, s.Problem)
 		}
 	}
+	if all.Problem == "" {
+		all.Problem = unlike(all.Shards)
+	}
 	all.Nodes = []ClusterNode{}
 	for _, n := range nodes {
 		all.Nodes = append(all.Nodes, *n)
@@ -590,9 +593,29 @@ func (f *Front) clusterOfAll(ctx context.Context) ClusterStatus {
 	return all
 }
 
+// unlike says which shards run manifests of different content, as after a deployment that broke off; empty if none do.
+func unlike(shards []ClusterShard) string {
+	first := ""
+	for _, s := range shards {
+		for _, n := range s.Nodes {
+			if n.Node != s.Owner || n.Manifests == "" {
+				continue
+			}
+			runs := fmt.Sprintf("shard %d runs revision %d (%s)", s.Shard, n.Revision, n.Manifests)
+			switch {
+			case first == "":
+				first = runs
+			case !strings.HasSuffix(first, "("+n.Manifests+")"):
+				return fmt.Sprintf("the shards run different manifests: %s, and %s; deploy the right ones again", first, runs)
+			}
+		}
+	}
+	return ""
+}
+
 // merge adds what one shard knows of a node to what the others know. The places in the log are those of a shard.
 func merge(nodes map[string]*ClusterNode, n ClusterNode, owns bool, shard int) {
-	n.Epoch, n.LSN, n.Lag, n.Revision = 0, 0, 0, 0
+	n.Epoch, n.LSN, n.Lag, n.Revision, n.Manifests = 0, 0, 0, 0, ""
 	if n.Problem != "" {
 		n.Problem = fmt.Sprintf("shard %d: %s", shard, n.Problem)
 	}
