@@ -445,9 +445,10 @@ const maxRecorded = 64 << 20
 
 // recorded is the answer of a shard, in memory.
 type recorded struct {
-	status int
-	header http.Header
-	body   bytes.Buffer
+	status   int
+	header   http.Header
+	body     bytes.Buffer
+	tooLarge bool // the body lacks something
 }
 
 func (a *recorded) Header() http.Header { return a.header }
@@ -461,6 +462,7 @@ func (a *recorded) WriteHeader(status int) {
 func (a *recorded) Write(b []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
 	if a.body.Len()+len(b) > maxRecorded {
+		a.tooLarge = true
 		return 0, errors.New("the answer is too large")
 	}
 	return a.body.Write(b)
@@ -478,11 +480,13 @@ func (f *Front) ask(r *http.Request, shard int) (a *recorded) {
 	a = &recorded{header: http.Header{}}
 	defer func() {
 		switch broken := recover(); {
-		case broken == nil:
-		case broken == http.ErrAbortHandler: // the shard's owner broke off, or the caller has gone
-			a = brokenOff(r.Method)
-		default:
+		case broken != nil && broken != http.ErrAbortHandler:
 			panic(broken)
+		case a.tooLarge:
+			a = &recorded{header: http.Header{}}
+			problem(a, http.StatusUnprocessableEntity, fmt.Sprintf("the answer has more than %d MiB: ask for fewer with limit", maxRecorded>>20))
+		case broken != nil: // the shard's owner broke off, or the caller has gone
+			a = brokenOff(r.Method)
 		}
 	}()
 	f.pass(a, r, shard)

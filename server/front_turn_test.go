@@ -195,3 +195,21 @@ func TestTheStatusSaysThatShardsRunDifferentManifests(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestAPageThatIsTooLargeSaysSo: before, it was one that broke off, to be tried again for ever.
+func TestAPageThatIsTooLargeSaysSo(t *testing.T) {
+	for name, failed := range map[string]func(){"of this node": func() {}, "of another node": func() { panic(http.ErrAbortHandler) }} {
+		large := func(w http.ResponseWriter, _ *http.Request) {
+			piece := make([]byte, maxRecorded/2)
+			for range 3 {
+				if _, err := w.Write(piece); err != nil {
+					failed() // as a proxy does
+				}
+			}
+		}
+		w := callFront(frontOf(t, large), "GET", "/v1/instances?limit=1000", "")
+		if w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "ask for fewer with limit") {
+			t.Errorf("a page %s: %d %.200s", name, w.Code, w.Body)
+		}
+	}
+}
