@@ -170,3 +170,34 @@ func TestASplitKeepsWhatIsOfNoInstance(t *testing.T) {
 		}
 	}
 }
+
+// TestASplitCopiesEachReplayOnce, or both halves would list it. A part of a replay of all shards, and one that runs, are in
+// both.
+func TestASplitCopiesEachReplayOnce(t *testing.T) {
+	db := ofTwo(t, Options{plain: true})
+	replays := []Replay{{ID: "saga", Saga: "order", Ended: noon}, {ID: "part", Saga: "order", Ended: noon, Shards: 2}, {ID: "runs", Saga: "order"}}
+	for i := range 20 {
+		k := orderKey(fmt.Sprint("order", i))
+		replays = append(replays, Replay{ID: k.Correlation, Tenant: k.Tenant, Saga: k.Saga, Correlation: k.Correlation, Ended: noon})
+	}
+	db.commit(t, Change{Replays: replays})
+	halves := splitInto(t, db, "shop")
+	for _, r := range replays {
+		var in []int
+		for i, half := range halves {
+			if slices.ContainsFunc(must(half.Replays()), func(has Replay) bool { return has.ID == r.ID }) {
+				in = append(in, i)
+			}
+		}
+		want := []int{0}
+		switch {
+		case r.ID == "part", r.ID == "runs":
+			want = []int{0, 1}
+		case (edda.Shard{Index: 1, Of: 2}).Has(orderKey(r.Correlation)) && r.Correlation != "":
+			want = []int{1}
+		}
+		if !slices.Equal(in, want) {
+			t.Errorf("replay %s is in the halves %v, want %v", r.ID, in, want)
+		}
+	}
+}
