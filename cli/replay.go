@@ -235,7 +235,7 @@ func (c *client) runReplay(ctx context.Context, o server.ReplayOrder) (replay.Re
 	case err == nil:
 		return c.awaitReplay(ctx, begun.ID, replayPoll, replayPatience)
 	case sent && !told && !o.DryRun:
-		err = fmt.Errorf("%w; whether the replay has begun is not known: repeat the command with --id %s, which begins nothing twice", err, o.ID)
+		err = fmt.Errorf("%w; whether the replay has begun is not known: repeat the command with --id %s: a store that still knows it does not begin again", err, o.ID)
 	}
 	return begun, nil, err
 }

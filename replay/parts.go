@@ -8,7 +8,8 @@ import (
 )
 
 // A replay of a whole cluster has a part in each shard, all with one id. Each part exchanges nothing before it has built
-// everything; a part may fail while others exchange.
+// everything; a part may fail while others exchange. Each shard keeps its newest parts, so one may have forgotten what others
+// know: there a repeated call would begin the part again.
 
 // Whole is the report of a replay from its parts by shard; nil where a shard does not know its part. There must be
 // one at least.
@@ -32,7 +33,7 @@ func Whole(parts []*Report) Report {
 	if missing < 0 || out.State != StateDone {
 		return *out
 	}
-	why := "it never began there, or is forgotten: repeat the call with the id"
+	why := fmt.Sprintf("it never began there, and the call must be repeated with the id; or that shard has forgotten it, because it keeps the newest %d", maxKept)
 	if out.DryRun {
 		why = "it never began there, or ended with the process: begin another dry run"
 	}

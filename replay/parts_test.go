@@ -79,3 +79,11 @@ func TestAReplayThatLacksAPartHasFailed(t *testing.T) {
 		t.Error("the part was changed")
 	}
 }
+
+// TestAPartThatIsNotKnownMayBeForgotten: to repeat the call would begin it again there.
+func TestAPartThatIsNotKnownMayBeForgotten(t *testing.T) {
+	got := Whole([]*Report{partOf(StateDone, "", 1, 2, Summary{}), nil})
+	if got.State != StateFailed || !strings.HasPrefix(got.Error, "shard 1 does not know its part") || !strings.Contains(got.Error, "it keeps the newest 100") {
+		t.Errorf("%+v", got)
+	}
+}

@@ -50,7 +50,7 @@ func (f *Front) replayAll(w http.ResponseWriter, r *http.Request, order []byte, 
 		again.Body, again.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		a, after := f.ask(again, i), ""
 		if i > 0 || a.status == http.StatusBadGateway {
-			after = fmt.Sprintf("it may have begun in the shards up to here: repeat the call with the id %s, which begins nothing twice", id)
+			after = fmt.Sprintf("it may have begun in the shards up to here: repeat the call with the id %s: a shard that still knows it does not begin again", id)
 		}
 		if !f.decode(w, a, i, after, &parts[i]) {
 			return
