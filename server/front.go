@@ -231,7 +231,7 @@ func (d *Drain) add(part Drain, name string) {
 // each makes a call at each shard in turn, and answers with the first failure or else with the last answer.
 func (f *Front) each(w http.ResponseWriter, r *http.Request) {
 	if body, ok := whole(w, r); ok {
-		f.inTurn(r, body, takenBefore, nil).copyTo(w)
+		f.inTurn(r, body, nil).copyTo(w)
 	}
 }
 
@@ -244,7 +244,7 @@ func (f *Front) reload(w http.ResponseWriter, r *http.Request) {
 	}
 	var served []string // which tenants, with the shards and nodes that serve them
 	by := map[string][]string{}
-	a := f.inTurn(r, body, takenBefore, func(shard int, a *recorded) {
+	a := f.inTurn(r, body, func(shard int, a *recorded) {
 		var one Reload
 		if json.Unmarshal(a.body.Bytes(), &one) != nil || one.Tenants == nil { // of an owner that is not upgraded yet
 			return
@@ -327,9 +327,9 @@ func whole(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 	return body, err == nil
 }
 
-// inTurn makes a call at each shard, and returns the first failure or else the last answer. The hint goes with a failure
-// behind another shard. taken gets each answer before that; it may be nil.
-func (f *Front) inTurn(r *http.Request, body []byte, hint string, taken func(shard int, a *recorded)) *recorded {
+// inTurn makes a call at each shard, and returns the first failure or else the last answer. taken gets each answer before
+// that; it may be nil.
+func (f *Front) inTurn(r *http.Request, body []byte, taken func(shard int, a *recorded)) *recorded {
 	var a, missing *recorded
 	after := ""
 	for i := range f.shards {
@@ -347,7 +347,7 @@ func (f *Front) inTurn(r *http.Request, body []byte, hint string, taken func(sha
 		if taken != nil {
 			taken(i, a)
 		}
-		after = hint
+		after = takenBefore
 	}
 	return cmp.Or(a, missing)
 }
