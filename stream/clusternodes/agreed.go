@@ -176,18 +176,20 @@ func (n *Nodes) taken(by error) error {
 		"(--node, cluster.node; unset, it is the name of the host)", by, n.o.ID, n.o.Cluster)
 }
 
-// own is the revision of this node's key; 0 without one.
+// own is the revision of this node's key; 0 without one. It asks the leader: a replica that lags answers the same one twice.
 func (n *Nodes) own(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	e, err := n.kv.Get(ctx, prefix+n.o.ID)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
+	m, err := n.leader.GetLastMsgForSubject(ctx, "$KV."+n.kv.Bucket()+"."+prefix+n.o.ID)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("look for another process of node %s: %w", n.o.ID, err)
+	case m.Header.Get(operation) != "": // the node has left
 		return 0, nil
 	}
-	if err != nil {
-		return 0, fmt.Errorf("look for another process of node %s: %w", n.o.ID, err)
-	}
-	return e.Revision(), nil
+	return m.Sequence, nil
 }
 
 // Remove removes the bucket of a cluster's shard for good.

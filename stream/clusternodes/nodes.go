@@ -27,6 +27,8 @@ const (
 	bucketOfShard = "EDDA_SHARD_"
 	// prefix begins the keys of nodes.
 	prefix = "node."
+	// operation is the header of a deletion.
+	operation = "KV-Operation"
 	// beatWithin and lookWithin bound one request. A beat without an answer counts as not accepted.
 	beatWithin = time.Second
 	lookWithin = time.Second
@@ -304,7 +306,7 @@ func (n *Nodes) look(ctx context.Context, id string) {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 	case err != nil:
 		return
-	case m.Header.Get("KV-Operation") != "": // it has left, so it has no beat
+	case m.Header.Get(operation) != "": // it has left, so it has no beat
 		if known := n.knows(id); known > 0 && known < m.Sequence { // the watch is behind
 			n.left(id)
 			return
