@@ -100,8 +100,8 @@ func (n *clusterNode) runStay(ctx context.Context, hungUp <-chan os.Signal, stop
 	if err == nil {
 		err = t.own(ctx, n.hooks, n.sup)
 	}
-	if cause := context.Cause(ctx); errors.Is(cause, clusternodes.ErrReplaced) {
-		t.endBeats(false) // the name is that of the newer process
+	if cause := context.Cause(ctx); errors.Is(cause, edda.Permanent) { // err only says how the stay has ended
+		t.endBeats(!errors.Is(cause, clusternodes.ErrReplaced)) // then the name is that of the newer process
 		return cause
 	}
 	t.endBeats((ctx.Err() != nil || !errors.Is(err, errStays)) && !t.more.Load())

@@ -164,6 +164,7 @@ func (t *stay) join(ctx context.Context) error {
 		t.stored, t.shipped = stored, measured{stored, t.metrics}
 		nodes, err := clusternodes.Open(ctx, t.js, clusternodes.Options{
 			Cluster: t.settings.Cluster.Name, Shard: t.settings.share.Index, ID: t.node, Run: t.run, Beat: t.beat, Confirm: t.confirm, Log: t.log.Named("nodes"),
+			Left: func(a clusternodes.Agreed) { t.end(t.ended(a)) },
 		})
 		if err != nil {
 			return err

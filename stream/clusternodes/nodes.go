@@ -54,6 +54,8 @@ type Options struct {
 	// would refuse: after a lapse a beat alone does not, because this node may be convicted already. nil means
 	// that the node owns nothing, and its fence stays closed.
 	Confirm func(ctx context.Context) error
+	// Left may be nil. Run calls it, once or several times, when a node has taken the store out of the cluster.
+	Left func(Agreed)
 	// Replicas are the least that the bucket must have; 3 when zero.
 	Replicas int
 	// Clock also advances while the process or the machine is paused; nil means the system's.
@@ -369,7 +371,9 @@ func (n *Nodes) heard(e jetstream.KeyValueEntry) error {
 	case e.Key() == agreedKey:
 		var a Agreed
 		_ = json.Unmarshal(e.Value(), &a) // a join reports what is no JSON
-		n.raised(a.Level)
+		if n.raised(a.Level); a.Left != "" && n.o.Left != nil {
+			n.o.Left(a)
+		}
 		return nil
 	case !isNode:
 		return nil

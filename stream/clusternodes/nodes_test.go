@@ -57,6 +57,7 @@ type member struct {
 	id   string
 	js   jetstream.JetStream
 	logs *observer.ObservedLogs
+	left atomic.Pointer[Agreed] // what it has heard of the end of the cluster
 	stop func()
 
 	ended chan struct{} // closed after Run
@@ -73,7 +74,7 @@ func join(t *testing.T, c *natscluster.Cluster, urls, id string) *member {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		beat := func() cluster.Beat { return cluster.Beat{Run: "of " + id} }
-		m.Nodes, err = Open(ctx, m.js, Options{Cluster: testCluster, ID: id, Log: zap.New(core), Beat: beat})
+		m.Nodes, err = Open(ctx, m.js, Options{Cluster: testCluster, ID: id, Log: zap.New(core), Beat: beat, Left: func(a Agreed) { m.left.Store(&a) }})
 		return err == nil
 	})
 	m.run()
@@ -301,6 +302,12 @@ func testAgreed(t *testing.T, c *natscluster.Cluster) {
 	late := join(t, c, c.URLs(), "h")
 	all = append(all, late)
 	testkit.Until(t, within, "a node that did not ask hears the level", func() bool { return late.Level() == 2 })
+	first.Left = "f"
+	testkit.Must(t, all[0].FoundAgain(t.Context(), first))
+	all = append(all, join(t, c, c.URLs(), "i"))
+	for _, m := range all {
+		testkit.Until(t, within, m.id+" hears that f has taken the store out", func() bool { a := m.left.Load(); return a != nil && *a == first })
+	}
 	for _, m := range all {
 		m.stop()
 		testkit.Must(t, m.Leave(t.Context()))
