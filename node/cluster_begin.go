@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"edda"
 	"edda/cluster"
@@ -137,75 +138,97 @@ type LeaveOptions struct {
 	Unchecked bool
 }
 
-// LeaveCluster makes the copy in the data folder a store of its own. All nodes must have stopped, and the copy must have
-// all that the log has.
+// LeaveCluster makes the copy in the data folder a store of its own, or those of all shards. All nodes must have stopped,
+// and each copy must have all that its log has. A call that was cut off can be repeated.
 func LeaveCluster(ctx context.Context, s Settings, log *zap.Logger, o LeaveOptions) (cluster string, err error) {
 	n, err := s.shardsIn()
 	if err != nil {
 		return "", err
 	}
-	for i := range n {
-		shard := s.ofShard(edda.Shard{Index: i, Of: n})
-		m, err := membershipOf(shard.storeDir())
+	var copies []Settings
+	for i := range max(n, 1) {
+		one := s.ofShard(edda.Shard{Index: i, Of: n})
+		m, err := membershipOf(one.storeDir())
+		switch {
+		case err != nil:
+			return "", err
+		case m == nil: // a command that was cut off has done it
+			continue
+		case s.Cluster.Name != "" && s.Cluster.Name != m.Cluster:
+			return "", edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s, and not of %s", one.storeDir(), m.Cluster, s.Cluster.Name)
+		}
+		if one.share, err = shareIn(one.storeDir()); err != nil {
+			return "", err
+		}
+		if o.ToDev && !one.share.Whole() {
+			return "", edda.Classify(edda.Permanent, "the store in folder %s has %s, and edda dev needs all keys", one.storeDir(), one.share)
+		}
+		s.Cluster.Name, one.Cluster.Name = m.Cluster, m.Cluster
+		copies = append(copies, one)
+	}
+	if len(copies) == 0 {
+		return "", edda.Classify(edda.Permanent, "folder %s has no copy of a cluster's store", s.storeDir())
+	}
+	if !o.Unchecked {
+		if err := leaveLogs(ctx, copies, log, o.ToDev); err != nil {
+			return "", err
+		}
+	}
+	for _, one := range copies {
+		if o.ToDev {
+			if err := one.betweenServers(ctx, log, false); err != nil {
+				return "", err
+			}
+		}
+		r, err := store.OpenReplica(one.storeDir(), store.Options{}) // no process may hold it
 		if err != nil {
 			return "", err
 		}
-		if m == nil { // a command that was cut off has done it
+		if err := errors.Join(r.Close(), store.UnmarkReplicated(one.storeDir())); err != nil {
+			return "", err
+		}
+	}
+	return s.Cluster.Name, nil
+}
+
+// leaveLogs checks that each copy is the newest. If all are, it notes that the cluster has ended: a node cannot start from
+// then on, so a copy that is behind could never follow again.
+func leaveLogs(ctx context.Context, copies []Settings, log *zap.Logger, toDev bool) error {
+	stays := make([]*stay, len(copies))
+	g, checking := errgroup.WithContext(ctx)
+	for i, one := range copies {
+		g.Go(func() (err error) {
+			if stays[i], err = commandStay(checking, one, log); err == nil {
+				err = stays[i].mayLeave(checking, toDev)
+			}
+			if err != nil && !one.share.Whole() {
+				err = fmt.Errorf("shard %d: %w", one.share.Index, err)
+			}
+			return err
+		})
+	}
+	err := g.Wait()
+	for _, t := range stays {
+		if t == nil {
 			continue
 		}
-		if cluster, err = leaveStore(ctx, shard, log, o); err != nil {
-			return "", fmt.Errorf("shard %d: %w", i, err)
+		defer t.close()
+		if err == nil && t.agreed.Store != "" {
+			t.agreed.Left = t.node
+			err = t.nodes.Load().FoundAgain(ctx, t.agreed)
 		}
 	}
-	if cluster != "" {
-		return cluster, nil
-	}
-	return leaveStore(ctx, s, log, o)
+	return err
 }
 
-// leaveStore takes one store out of its cluster.
-func leaveStore(ctx context.Context, s Settings, log *zap.Logger, o LeaveOptions) (cluster string, err error) {
-	m, err := membershipOf(s.storeDir())
-	if err != nil {
-		return "", err
-	}
-	if m == nil {
-		return "", edda.Classify(edda.Permanent, "folder %s has no copy of a cluster's store", s.storeDir())
-	}
-	if s.Cluster.Name != "" && s.Cluster.Name != m.Cluster {
-		return "", edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s, and not of %s", s.storeDir(), m.Cluster, s.Cluster.Name)
-	}
-	s.Cluster.Name = m.Cluster
-	if s.share, err = shareIn(s.storeDir()); err != nil {
-		return "", err
-	}
-	if o.ToDev && !s.share.Whole() {
-		return "", edda.Classify(edda.Permanent, "the store in folder %s has %s, and edda dev needs all keys", s.storeDir(), s.share)
-	}
-	if !o.Unchecked {
-		if err := withStay(ctx, s, log, func(t *stay) error { return t.leave(ctx, o.ToDev) }); err != nil {
-			return "", err
-		}
-	}
-	if o.ToDev {
-		if err := s.betweenServers(ctx, log, false); err != nil {
-			return "", err
-		}
-	}
-	r, err := store.OpenReplica(s.storeDir(), store.Options{}) // no process may hold it
-	if err != nil {
-		return "", err
-	}
-	return m.Cluster, errors.Join(r.Close(), store.UnmarkReplicated(s.storeDir()))
-}
-
-// leave checks that the copy is the newest, and notes that the cluster has ended.
-func (t *stay) leave(ctx context.Context, toDev bool) error {
+// mayLeave returns why the copy may not leave the cluster. It reads what the cluster agrees on.
+func (t *stay) mayLeave(ctx context.Context, toDev bool) error {
 	if err := t.alone(ctx); err != nil {
 		return err
 	}
-	agreed, known, err := t.nodes.Load().Agreed(ctx)
-	if err != nil {
+	var known bool
+	var err error
+	if t.agreed, known, err = t.nodes.Load().Agreed(ctx); err != nil {
 		return err
 	}
 	last, err := t.shipped.End(ctx)
@@ -227,21 +250,18 @@ func (t *stay) leave(ctx context.Context, toDev bool) error {
 		return err
 	}
 	switch {
-	case known && agreed.Store != r.ID():
-		return edda.Classify(edda.Permanent, "folder %s has store %s, and cluster %s keeps store %s", t.dir(), r.ID(), t.settings.Cluster.Name, agreed.Store)
-	case known && agreed.Left != "" && agreed.Left != t.node:
-		return t.ended(agreed)
+	case known && t.agreed.Store != r.ID():
+		return edda.Classify(edda.Permanent, "folder %s has store %s, and cluster %s keeps store %s", t.dir(), r.ID(), t.settings.Cluster.Name, t.agreed.Store)
+	case t.agreed.Left != "" && t.agreed.Left != t.node:
+		return t.ended(t.agreed)
 	case at < last.Message.LSN:
 		return edda.Classify(edda.Permanent, "the copy in folder %s ends at transaction %d, and the log at %d: take the node that owned the store last, "+
 			"or start this one until it follows, and stop the others first", t.dir(), at, last.Message.LSN)
 	case toDev && t.settings.hasDevStreams():
 		return edda.Classify(edda.Permanent, "folder %s has streams already, of an edda dev or of a command that was cut off: move it away, and call this again",
 			t.settings.devStreams())
-	case !known:
-		return nil
 	}
-	agreed.Left = t.node
-	return t.nodes.Load().FoundAgain(ctx, agreed)
+	return nil
 }
 
 // RelogCluster begins the log of a cluster again with the copy in the data folder, after JetStream has lost the log.
@@ -390,18 +410,28 @@ func EndCluster(ctx context.Context, s Settings, log *zap.Logger) error {
 
 // withStay joins the cluster for a command.
 func withStay(ctx context.Context, s Settings, log *zap.Logger, do func(*stay) error) error {
-	t, err := newStay(s, log, newClusterMetrics(s.share.Index))
+	t, err := commandStay(ctx, s, log)
 	if err != nil {
 		return err
 	}
 	defer t.close()
+	return do(t)
+}
+
+// commandStay joins the cluster for a command, which must close the stay.
+func commandStay(ctx context.Context, s Settings, log *zap.Logger) (*stay, error) {
+	t, err := newStay(s, log, newClusterMetrics(s.share.Index))
+	if err != nil {
+		return nil, err
+	}
 	t.doubtful = true
 	ctx, cancel := context.WithTimeout(ctx, commandWithin)
 	defer cancel()
 	if err := t.join(ctx); err != nil {
-		return t.unjoined(err)
+		t.close()
+		return nil, t.unjoined(err)
 	}
-	return do(t)
+	return t, nil
 }
 
 // aloneWithin is how long a command waits for the death of a node that has just stopped without a word. A busy machine

@@ -2,14 +2,19 @@ package node
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/cluster"
 	"edda/internal/testkit"
 	"edda/internal/testkit/natscluster"
+	"edda/standby"
+	"edda/store"
+	"edda/stream/clusternodes"
 )
 
 func TestMain(m *testing.M) { natscluster.Main(m) }
@@ -18,12 +23,13 @@ func TestMain(m *testing.M) { natscluster.Main(m) }
 func TestLeave(t *testing.T) {
 	c := natscluster.Start(t)
 	for cluster, test := range map[string]func(*testing.T, Settings){
+		"behind": testCopyBehindItsLog,
 		"starts": testStartWhileLeaving,
 	} {
 		t.Run(cluster, func(t *testing.T) {
 			s := devSettings(t, loanSaga)
 			s.Dev, s.NATSAddr, s.NATS.URL, s.Tenancy.Enabled = false, "", c.URLs(), false
-			s.Cluster.Name, s.Cluster.Node = cluster, "n1"
+			s.Cluster.Name, s.Cluster.Node, s.AdoptEmpty = cluster, "n1", true
 			test(t, s)
 		})
 	}
@@ -33,6 +39,59 @@ func TestLeave(t *testing.T) {
 func inCluster(t *testing.T, s Settings, do func(*stay)) {
 	t.Helper()
 	testkit.Must(t, withStay(t.Context(), s, zap.NewNop(), func(st *stay) error { do(st); return nil }))
+}
+
+// leftBy is the node that has taken the store out of the cluster.
+func leftBy(t *testing.T, s Settings) (node string) {
+	t.Helper()
+	inCluster(t, s, func(st *stay) {
+		a, known, err := st.nodes.Load().Agreed(t.Context())
+		if err != nil || !known {
+			t.Fatal(known, err)
+		}
+		node = a.Left
+	})
+	return node
+}
+
+// begun makes the store in the folder of the settings that of the cluster. Its log has as many transactions more.
+func begun(t *testing.T, s Settings, more int) {
+	t.Helper()
+	inCluster(t, s, func(st *stay) {
+		a := testkit.Value[clusternodes.Agreed](t)(st.begin(t.Context()))
+		testkit.Must(t, membership{s.Cluster.Name, a.Created, true}.write(st.dir()))
+		r := testkit.Value[*store.Replica](t)(st.openCopy())
+		at := testkit.Value[cluster.Mark](t)(standby.Find(t.Context(), st.shipped, r))
+		testkit.Must(t, r.Close())
+		at = testkit.Value[cluster.Mark](t)(cluster.Take(t.Context(), st.shipped, at, "n2.1", a.Level, func(cluster.Mark, cluster.Record) error { return nil }))
+		owner := standby.NewShipper(t.Context(), st.shipped, at, "n2.1", a.Level)
+		for range more {
+			testkit.Must(t, owner.Ship(owner.Mark().LSN+1, []byte("a transaction"))())
+		}
+	})
+}
+
+// testCopyBehindItsLog: the copy of the second shard lacks a transaction. Its node must start again to follow, so the first
+// shard has not left either.
+func testCopyBehindItsLog(t *testing.T, s Settings) {
+	one := s
+	one.Data = filepath.Join(t.TempDir(), "one")
+	emptyStore(t, one)
+	s.Data = filepath.Join(t.TempDir(), "two")
+	testkit.Value[ClusterSplit](t)(SplitCluster(t.Context(), one, zap.NewNop(), s.Data))
+	var shards []Settings
+	for i := range 2 {
+		shards = append(shards, s.ofShard(edda.Shard{Index: i, Of: 2}))
+		begun(t, shards[i], i)
+	}
+	_, err := LeaveCluster(t.Context(), s, zap.NewNop(), LeaveOptions{})
+	testkit.WantError(t, err, edda.Permanent, "shard 1", "take the node that owned the store last")
+	for i, shard := range shards {
+		m, err := membershipOf(shard.storeDir())
+		if by := leftBy(t, shard); m == nil || err != nil || by != "" {
+			t.Errorf("shard %d has left by %q: %v, %v", i, by, m, err)
+		}
+	}
 }
 
 // testStartWhileLeaving: a node that has joined before another one has left the cluster ends.
