@@ -239,10 +239,12 @@ func (t *stay) mayLeave(ctx context.Context, toDev bool) error {
 	if err != nil {
 		return err
 	}
-	if last.Seq > 0 { // Find removes a last transaction that the log never had
+	// A command that was cut off has compared the copy with the log. It may have noted in the copy where its streams are.
+	again := t.agreed.Left == t.node
+	if last.Seq > 0 && !again { // Find removes a last transaction that the log never had
 		var m *membership
 		if m, err = membershipOf(t.dir()); err == nil {
-			_, err = standby.Find(ctx, t.shipped, r, !m.Follows && (!known || m.of(agreed.Created)))
+			_, err = standby.Find(ctx, t.shipped, r, !m.Follows && (!known || m.of(t.agreed.Created)))
 		}
 	}
 	at := r.LSN()
@@ -252,12 +254,12 @@ func (t *stay) mayLeave(ctx context.Context, toDev bool) error {
 	switch {
 	case known && t.agreed.Store != r.ID():
 		return edda.Classify(edda.Permanent, "folder %s has store %s, and cluster %s keeps store %s", t.dir(), r.ID(), t.settings.Cluster.Name, t.agreed.Store)
-	case t.agreed.Left != "" && t.agreed.Left != t.node:
+	case t.agreed.Left != "" && !again:
 		return t.ended(t.agreed)
 	case at < last.Message.LSN:
 		return edda.Classify(edda.Permanent, "the copy in folder %s ends at transaction %d, and the log at %d: take the node that owned the store last, "+
 			"or start this one until it follows, and stop the others first", t.dir(), at, last.Message.LSN)
-	case toDev && t.settings.hasDevStreams():
+	case toDev && !again && t.settings.hasDevStreams():
 		return edda.Classify(edda.Permanent, "folder %s has streams already, of an edda dev or of a command that was cut off: move it away, and call this again",
 			t.settings.devStreams())
 	}

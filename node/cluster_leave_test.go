@@ -24,6 +24,7 @@ func TestLeave(t *testing.T) {
 	c := natscluster.Start(t)
 	for cluster, test := range map[string]func(*testing.T, Settings){
 		"behind": testCopyBehindItsLog,
+		"cut":    testLeaveCutOff,
 		"starts": testStartWhileLeaving,
 	} {
 		t.Run(cluster, func(t *testing.T) {
@@ -92,6 +93,23 @@ func testCopyBehindItsLog(t *testing.T, s Settings) {
 			t.Errorf("shard %d has left by %q: %v, %v", i, by, m, err)
 		}
 	}
+}
+
+// testLeaveCutOff: after the streams were copied, which is noted in the store and not in the log, and before the store is
+// no copy any more.
+func testLeaveCutOff(t *testing.T, s Settings) {
+	emptyStore(t, s)
+	begun(t, s, 0)
+	testkit.Must(t, leaveLogs(t.Context(), []Settings{s}, zap.NewNop(), true))
+	testkit.Must(t, s.betweenServers(t.Context(), zap.NewNop(), false))
+	if by := leftBy(t, s); by != "n1" {
+		t.Fatalf("%q has taken the store out", by)
+	}
+	left, err := LeaveCluster(t.Context(), s, zap.NewNop(), LeaveOptions{ToDev: true})
+	if err != nil || left != s.Cluster.Name {
+		t.Errorf("called again: %q, %v", left, err)
+	}
+	testkit.Must(t, ownStore(s.storeDir()))
 }
 
 // testStartWhileLeaving: a node that has joined before another one has left the cluster ends.
