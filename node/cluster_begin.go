@@ -262,8 +262,18 @@ func (t *stay) mayLeave(ctx context.Context, toDev bool) error {
 	case toDev && !again && t.settings.hasDevStreams():
 		return edda.Classify(edda.Permanent, "folder %s has streams already, of an edda dev or of a command that was cut off: move it away, and call this again",
 			t.settings.devStreams())
+	case !toDev:
+		return nil
 	}
-	return nil
+	o, err := t.settings.StoreOptions()
+	if err != nil {
+		return err
+	}
+	db, _, err := store.OpenToCheck(t.dir(), o) // it writes nothing, as its node may follow the log again
+	if err != nil {
+		return fmt.Errorf("open the store: %w", err)
+	}
+	return errors.Join(t.settings.allSent(db), db.Close())
 }
 
 // RelogCluster begins the log of a cluster again with the copy in the data folder, after JetStream has lost the log.

@@ -51,9 +51,8 @@ func InitClusterFromDev(ctx context.Context, s Settings, log *zap.Logger) (b Clu
 // notes in the store that these are its streams from now on.
 func (s Settings) betweenServers(ctx context.Context, log *zap.Logger, out bool) error {
 	return s.withStore(ctx, func(db *store.DB) error {
-		// The new server does not compare ids with those of copied messages, so nothing may be published again.
-		if n := db.Outboxed(s.published()...) - db.Outboxed(edda.WorkEffect); n > 0 {
-			return edda.Classify(edda.Permanent, "the outbox has %d rows of work that may have been sent: start the process again, and stop it in order (Ctrl-C, SIGTERM) when they are out", n)
+		if err := s.allSent(db); err != nil {
+			return err
 		}
 		inside, err := kv.StartEmbedded(ctx, kv.EmbeddedOptions{Dir: s.devStreams(), MaxPayload: devPayload, Log: log.Named("nats")})
 		if err != nil {
@@ -94,6 +93,15 @@ func (s Settings) betweenServers(ctx context.Context, log *zap.Logger, out bool)
 		}
 		return adoptStreams(ctx, db, created)
 	})
+}
+
+// allSent refuses a store with work that may have been sent. The new server does not compare ids with those of copied
+// messages, so nothing may be published again.
+func (s Settings) allSent(db *store.DB) error {
+	if n := db.Outboxed(s.published()...) - db.Outboxed(edda.WorkEffect); n > 0 {
+		return edda.Classify(edda.Permanent, "the outbox has %d rows of work that may have been sent: start the process again, and stop it in order (Ctrl-C, SIGTERM) when they are out", n)
+	}
+	return nil
 }
 
 // withStore opens the store in the data folder for a command. No process may hold it.

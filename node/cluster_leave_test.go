@@ -25,6 +25,7 @@ func TestLeave(t *testing.T) {
 	for cluster, test := range map[string]func(*testing.T, Settings){
 		"behind": testCopyBehindItsLog,
 		"cut":    testLeaveCutOff,
+		"unsent": testLeaveWithUnsentWork,
 		"starts": testStartWhileLeaving,
 	} {
 		t.Run(cluster, func(t *testing.T) {
@@ -110,6 +111,20 @@ func testLeaveCutOff(t *testing.T, s Settings) {
 		t.Errorf("called again: %q, %v", left, err)
 	}
 	testkit.Must(t, ownStore(s.storeDir()))
+}
+
+// testLeaveWithUnsentWork: the node must start again to send it, so the store does not leave.
+func testLeaveWithUnsentWork(t *testing.T, s Settings) {
+	testkit.Must(t, s.withStore(t.Context(), func(db *store.DB) error {
+		from := edda.Key{Tenant: "default", Saga: "order", Correlation: "O1"}
+		return db.Commit(t.Context(), store.Change{Work: []edda.Work{{ID: "c1", Kind: edda.WorkFact, From: from, Name: "Placed", Time: time.Now()}}})
+	}))
+	begun(t, s, 0)
+	_, err := LeaveCluster(t.Context(), s, zap.NewNop(), LeaveOptions{ToDev: true})
+	testkit.WantError(t, err, edda.Permanent, "the outbox has 1 rows of work")
+	if by := leftBy(t, s); by != "" {
+		t.Errorf("%s has taken the store out", by)
+	}
 }
 
 // testStartWhileLeaving: a node that has joined before another one has left the cluster ends.
