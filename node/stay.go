@@ -51,8 +51,8 @@ type stay struct {
 	run       string
 	conn      *nats.Conn
 	js        jetstream.JetStream
-	stored    *clusterlog.Log
-	shipped   cluster.Log                        // the same, measured
+	bytes     func(context.Context) (int, error) // of the log
+	shipped   cluster.Log                        // measured
 	nodes     atomic.Pointer[clusternodes.Nodes] // nil before the join
 	agreed    clusternodes.Agreed
 	// shipper is nil until this node owns the log, behind owned.
@@ -161,7 +161,7 @@ func (t *stay) join(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t.stored, t.shipped = stored, measured{stored, t.metrics}
+		t.bytes, t.shipped = stored.Bytes, measured{stored, t.metrics}
 		nodes, err := clusternodes.Open(ctx, t.js, clusternodes.Options{
 			Cluster: t.settings.Cluster.Name, Shard: t.settings.share.Index, ID: t.node, Run: t.run, Beat: t.beat, Confirm: t.confirm, Log: t.log.Named("nodes"),
 			Left: func(a clusternodes.Agreed) { t.end(t.ended(a)) },

@@ -48,13 +48,17 @@ func (t *stay) trim(ctx context.Context) error {
 func (t *stay) trimOnce(ctx context.Context, marks []cluster.Mark) (begin int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, trimWithin)
 	defer cancel()
-	bytes, err := t.stored.Bytes(ctx)
+	bytes, err := t.bytes(ctx)
 	if err != nil {
 		return 0, err
 	}
 	begin = trimmable(marks, bytes, t.settings.Cluster.LogMax, t.others()) - 1
 	if begin < 0 {
 		return 0, nil
+	}
+	// The log may have begun again while this process was paused. A trim beyond its end would remove all that it has.
+	if err := t.confirm(ctx); err != nil {
+		return 0, err
 	}
 	if err := t.shipped.Trim(ctx, marks[begin]); err != nil {
 		return 0, err

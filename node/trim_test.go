@@ -1,9 +1,15 @@
 package node
 
 import (
+	"context"
+	"slices"
 	"testing"
 
+	"go.uber.org/zap"
+
 	"edda/cluster"
+	"edda/internal/testkit"
+	"edda/standby"
 )
 
 // TestTheLogIsTrimmedBehindTheSlowestCopy: not before an hour, unless it is too large.
@@ -38,5 +44,53 @@ func TestTheLogIsTrimmedBehindTheSlowestCopy(t *testing.T) {
 				t.Errorf("%d marks are not needed, want %d", got, tt.want)
 			}
 		})
+	}
+}
+
+// trimmedLog is a log of 101 bytes that notes what is appended and where it is trimmed. appends is the error of each append.
+type trimmedLog struct {
+	cluster.Log
+	appends error
+	did     []string
+}
+
+func (l *trimmedLog) size(context.Context) (int, error) { return 101, nil }
+
+func (l *trimmedLog) Append(_ context.Context, after cluster.Mark, r cluster.Record) (cluster.Mark, error) {
+	l.did = append(l.did, string(r.Kind))
+	return after, l.appends
+}
+
+func (l *trimmedLog) Trim(context.Context, cluster.Mark) error {
+	l.did = append(l.did, "trim")
+	return nil
+}
+
+// TestAFormerOwnerTrimsNothing: the log may have begun again behind its back, and its marks are beyond the end then.
+func TestAFormerOwnerTrimsNothing(t *testing.T) {
+	marks := []cluster.Mark{{Seq: 70}, {Seq: 80}, {Seq: 90}}
+	for name, tt := range map[string]struct {
+		max     int // bytes of the log
+		appends error
+		did     []string
+	}{
+		"small enough":   {200, nil, nil},
+		"too large":      {100, nil, []string{"keep", "trim"}},
+		"not its own":    {100, cluster.ErrFenced, []string{"keep"}},
+		"gone on by now": {100, cluster.ErrMoved, []string{"keep"}},
+	} {
+		l := &trimmedLog{appends: tt.appends}
+		st := &stay{log: zap.NewNop(), bytes: l.size, shipped: l}
+		st.settings.Cluster.LogMax = tt.max
+		st.shipper.Store(standby.NewShipper(t.Context(), l, marks[2], "n1.1", 1))
+		_, err := st.trimOnce(t.Context(), marks)
+		if tt.appends != nil {
+			testkit.WantError(t, err, tt.appends)
+		} else if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !slices.Equal(l.did, tt.did) {
+			t.Errorf("%s: it did %q, want %q", name, l.did, tt.did)
+		}
 	}
 }
