@@ -71,10 +71,11 @@ func (t *stay) trimOnce(ctx context.Context, marks []cluster.Mark) (begin int, e
 const maxMarks = 24 * int(time.Hour/trimEvery)
 
 // trimmable returns how many of the marks the log need not reach back to: the last of them is the new beginning. A log
-// that is too large is halved, also if a copy needs more.
+// that is too large loses the older half, also if a copy needs that. Right after a takeover there is one mark, at the end of
+// the log: all of it stays for a minute, because the other nodes are about to read it.
 func trimmable(marks []cluster.Mark, bytes, max int, nodes []cluster.Member) int {
 	if bytes > max {
-		return (len(marks) + 1) / 2
+		return len(marks) / 2
 	}
 	n := len(marks) - int(trimAfter/trimEvery)
 	for n > 0 && needed(marks[n-1], nodes) {

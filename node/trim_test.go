@@ -36,8 +36,9 @@ func TestTheLogIsTrimmedBehindTheSlowestCopy(t *testing.T) {
 		{"a copy that needs the beginning", of(hour + 3), 10, []cluster.Member{has(0), has(1)}, 1},
 		{"a node that copies the store", of(hour + 3), 10, []cluster.Member{has(99), {Beat: cluster.Beat{Needs: 2}}}, 2},
 		{"a node without a copy", of(hour + 1), 10, []cluster.Member{has(0)}, 1},
-		{"too large", of(9), 101, []cluster.Member{has(1)}, 5},
-		{"too large at once", of(1), 101, []cluster.Member{has(1)}, 1},
+		{"too large", of(9), 101, []cluster.Member{has(1)}, 4},
+		{"too large in the first minute", of(1), 101, []cluster.Member{has(1)}, 0},
+		{"too large in the second minute", of(2), 101, []cluster.Member{has(1)}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := trimmable(tt.marks, tt.bytes, 100, tt.nodes); got != tt.want {
