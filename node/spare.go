@@ -51,19 +51,23 @@ func (t *stay) holders() []string {
 	return cluster.Holders(t.settings.share.Index, t.settings.Cluster.Copies, known)
 }
 
-// spared reports whether the owner lives and enough other nodes follow it.
-func (t *stay) spared() bool {
-	owned, copies := false, 1 // the owner's
-	for _, m := range t.others() {
+// spared reports whether the owner lives and enough nodes that should have a copy follow it.
+func (t *stay) spared() bool { return enough(t.others(), t.holders(), t.settings.Cluster.Copies) }
+
+// enough reports whether an owner and its followers have as many copies as there should be. Only the holders count: two
+// nodes whose copies are not needed would both rely on the other one, and give theirs up.
+func enough(nodes []cluster.Member, holders []string, copies int) bool {
+	owned, have := false, 1 // the owner's
+	for _, m := range nodes {
 		switch {
 		case m.Dead:
 		case m.Beat.Owner:
 			owned = true
-		case m.Beat.Following:
-			copies++
+		case m.Beat.Following && slices.Contains(holders, m.ID):
+			have++
 		}
 	}
-	return owned && copies >= t.settings.Cluster.Copies
+	return owned && have >= copies
 }
 
 // rest waits while other nodes should have the copies.

@@ -1,0 +1,30 @@
+package node
+
+import (
+	"testing"
+
+	"edda/cluster"
+)
+
+// TestTwoSparesGaveUpTheLastCopies: each counted the other one, and the owner's copy was the only one for a while.
+func TestTwoSparesGaveUpTheLastCopies(t *testing.T) {
+	node := func(id string, dead bool, b cluster.Beat) cluster.Member {
+		return cluster.Member{Node: cluster.Node{ID: id, Dead: dead}, Beat: b}
+	}
+	owns, follows := cluster.Beat{Owner: true}, cluster.Beat{Following: true}
+	holders := cluster.Holders(0, 2, []string{"n1", "n2", "n3", "n4"})
+	for name, tt := range map[string]struct {
+		sees []cluster.Member // by n4
+		want bool
+	}{
+		"the holder follows":          {[]cluster.Member{node("n1", false, owns), node("n2", false, follows), node("n3", false, follows)}, true},
+		"the holder copies the store": {[]cluster.Member{node("n1", false, owns), node("n2", false, cluster.Beat{Needs: 7}), node("n3", false, follows)}, false},
+		"the holder is dead":          {[]cluster.Member{node("n1", false, owns), node("n2", true, follows), node("n3", false, follows)}, false},
+		"a spare owns":                {[]cluster.Member{node("n1", false, follows), node("n3", false, owns)}, true},
+		"nobody owns":                 {[]cluster.Member{node("n1", true, owns), node("n2", false, follows)}, false},
+	} {
+		if got := enough(tt.sees, holders, 2); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
