@@ -290,6 +290,7 @@ func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) (err error) {
 	var stops context.Context
 	stops, t.hurry = context.WithCancel(shipping)
 	defer t.hurry()
+	defer context.AfterFunc(ctx, t.hurry)() // the store may commit before there is a process to stop
 	t.metrics.takeovers.WithLabelValues(t.why()).Inc()
 	t.shipper.Store(standby.NewShipper(shipping, hurried{t.shipped, stops}, t.owned, t.run, t.agreed.Level))
 	t.log.Info("this node owns the store", zap.Uint64("epoch", t.owned.Epoch), zap.Uint64("record", t.owned.LSN))

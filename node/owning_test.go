@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+
 	"edda"
 	"edda/cluster"
 	"edda/internal/testkit"
+	"edda/keyset"
 	"edda/standby"
 	"edda/store"
 	"edda/stream"
@@ -154,4 +158,32 @@ func TestAMoveEndsAtAnyEndOfTheProcess(t *testing.T) {
 	if !startsAgain(t.Context(), shorter, nil) {
 		t.Error("a process that is alone does not start anew")
 	}
+}
+
+// TestAStopDuringATakeoverWaitsForTheLog as long as any stop: a store that gets another key commits before the process
+// has started, and a log without a leader takes nothing.
+func TestAStopDuringATakeoverWaitsForTheLog(t *testing.T) {
+	_, release := hangups() // the goroutine of os/signal stays out of the bubble
+	release()
+	synctest.Test(t, func(t *testing.T) {
+		st := stayWith(t, time.Unix(200, 0), time.Time{}, cluster.Last{})
+		was := st.settings
+		st.settings = devSettings(t, loanSaga)
+		st.settings.Dev, st.settings.Data, st.settings.Cluster.Name, st.settings.Role = false, was.Data, was.Cluster.Name, was.Role
+		st.settings.Encryption.Keyset = filepath.Join(t.TempDir(), "keyset.json")
+		testkit.Must(t, keyset.Create(st.settings.Encryption.Keyset))
+		st.metrics = newClusterMetrics(0)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		r, at, err := st.replica(ctx)
+		testkit.Must(t, err)
+		st.lookAtManifests(r)
+		st.copy, st.owned, st.shipped = r, at, outage{back: make(chan struct{})}
+		began := time.Now()
+		err = st.own(ctx, quiet(), newSystemd(zap.NewNop()))
+		if took := time.Since(began); took != time.Second+shipWithin {
+			t.Errorf("it ends after %s", took)
+		}
+		testkit.WantError(t, err, errShippingEnded, "open the store")
+	})
 }
