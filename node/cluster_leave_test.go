@@ -61,9 +61,9 @@ func begun(t *testing.T, s Settings, more int) {
 	t.Helper()
 	inCluster(t, s, func(st *stay) {
 		a := testkit.Value[clusternodes.Agreed](t)(st.begin(t.Context()))
-		testkit.Must(t, membership{s.Cluster.Name, a.Created, true}.write(st.dir()))
+		testkit.Must(t, membership{s.Cluster.Name, a.Created, true, true}.write(st.dir()))
 		r := testkit.Value[*store.Replica](t)(st.openCopy())
-		at := testkit.Value[cluster.Mark](t)(standby.Find(t.Context(), st.shipped, r))
+		at := testkit.Value[cluster.Mark](t)(standby.Find(t.Context(), st.shipped, r, false))
 		testkit.Must(t, r.Close())
 		at = testkit.Value[cluster.Mark](t)(cluster.Take(t.Context(), st.shipped, at, "n2.1", a.Level, func(cluster.Mark, cluster.Record) error { return nil }))
 		owner := standby.NewShipper(t.Context(), st.shipped, at, "n2.1", a.Level)
