@@ -16,7 +16,7 @@ THRIFT := GOGC=400 GOMEMLIMIT=1500MiB
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-cluster demo-hero servers test quick test-octokit test-user crash crash-cluster check build packages chart bench bench-stages bench-baseline bench-hero memory fuzz clean
+.PHONY: help vet demo demo-cluster demo-hero servers test quick test-octokit test-user crash crash-cluster check build packages chart bench bench-stages bench-baseline bench-hero memory fuzz clean
 
 help: ## what this file can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,7 +51,10 @@ GO_TEST := $(GO) test -json -vet=off -toolexec "env $(THRIFT)" -timeout 40m
 # Rooms whose code starts no goroutine and shares nothing that changes, as internal/archtest
 # holds, and the tests of the tree itself. The race detector would find nothing in them and
 # costs three times their time; the engine's tests run them in many goroutines under it.
-PURE := ./internal/archtest ./saga ./expression ./manifests
+PURE := ./internal/archtest ./internal/calendar ./internal/jsonvalue ./saga ./expression ./hero/flow ./manifests
+
+# What the raced run leaves to the other one, as a regular expression.
+ELSEWHERE = edda/($(shell echo '$(PURE:./%=%) systemtest stream.*' | tr ' ' '|'))
 
 # Tests that the race detector leaves out, by the constraint !race: tests of one goroutine or of
 # another process, whose volume would take seven times as long. They run without it, by name.
@@ -63,13 +66,14 @@ VOLUME_TESTS = $(shell grep -hoE '^func Test[A-Za-z0-9]+' $(VOLUME_FILES) | cut 
 # Two runs go on at a time, since each waits for much: one with the race detector, and one that
 # begins without it, with the tests of the whole system. That one is shorter, so it ends with
 # some packages and the module of the tools under the race detector; one line at the end counts
-# all. The tests of deploy/ read files outside their module, which the test cache does not see:
-# hence -count 1.
+# all. Tests of the whole system mostly wait for their processes, so three of them run at a time.
+# The tests of deploy/ read files outside their module, which the test cache does not see: hence
+# -count 1.
 test: servers $(BIN)/gotestsum ## every test, with the race detector where there are goroutines; installs or finds what it needs
 	$(BIN)/gotestsum --format pkgname --format-hide-empty-pkg --raw-command -- sh -c '\
-		raced=$$($(GO) list ./... | grep -vxE "edda/(internal/archtest|saga|expression|manifests|systemtest|stream.*)") || exit 1; \
+		raced=$$($(GO) list ./... | grep -vxE "$(ELSEWHERE)") || exit 1; \
 		other=$$(mktemp) || exit 1; trap "rm -f $$other" EXIT; \
-		{ $(GO_TEST) -run "^($(VOLUME_TESTS))$$" ./systemtest; code=$$?; $(GO_TEST) $(PURE) || code=1; \
+		{ $(GO_TEST) -parallel 3 -run "^($(VOLUME_TESTS))$$" ./systemtest; code=$$?; $(GO_TEST) $(PURE) || code=1; \
 			$(GO_TEST) -run "^($(VOLUME_TESTS))$$" $(VOLUME) || code=1; \
 			(cd tools && $(GO_TEST) -count 1 ./deploy) || code=1; \
 			CGO_ENABLED=1 $(GO_TEST) -race ./stream/... || code=1; \
@@ -122,9 +126,11 @@ crash-cluster: SHARDS = 1
 crash-cluster: ## the torture of a cluster: KILLS=100 kills, freezes and stops of its nodes and NATS servers under load; SHARDS=2 has shards, SEED=… repeats a run, FAULT="owner is killed" has these alone
 	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) EDDA_CRASH_SHARDS=$(SHARDS) EDDA_CRASH_FAULT="$(FAULT)" $(GO) test ./systemtest -run '^TestClusterLoses' -count 1 -v -timeout 60m
 
-check: $(BIN)/staticcheck ## formatting, vet, lint, architecture, and that no stage became dearer
+vet:
 	@test -z "$$(gofmt -l . )" || { echo "not formatted, run gofmt -w:"; gofmt -l .; exit 1; }
 	$(THRIFT) $(GO) vet ./... && cd tools && $(THRIFT) $(GO) vet ./...
+
+check: vet $(BIN)/staticcheck ## formatting, vet, lint, architecture, and that no stage became dearer
 	$(THRIFT) $(BIN)/staticcheck ./... && cd tools && $(THRIFT) ../$(BIN)/staticcheck ./...
 	$(GO) test -vet=off ./internal/archtest
 	$(GO) test -vet=off -count 1 -toolexec 'env $(THRIFT)' ./internal/costbudget
