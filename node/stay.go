@@ -136,7 +136,6 @@ func (t *stay) tell(at cluster.Mark, owner cluster.Ownership) {
 // shorter says that the log has lost what it had acknowledged to this owner; nil says that it has it again. No node may go
 // on by itself then, because another one may have less.
 func (t *stay) shorter(why error) {
-	t.more.Store(why != nil)
 	problem := ""
 	if why != nil {
 		problem = why.Error() + ": stop all nodes, and begin the log again with edda cluster relog"

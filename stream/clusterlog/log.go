@@ -126,7 +126,7 @@ func unfit(want, found jetstream.StreamConfig) error {
 // Append implements cluster.Log. It sends, waits, looks and sends again as the protocol says, until
 // the record is known to be in the log or never to be, or until ctx ends. It also waits for a log that has lost
 // messages, and says so after lostWithin: the node keeps what it owns, because another one may have less.
-func (l *Log) Append(ctx context.Context, after cluster.Mark, r cluster.Record) (at cluster.Mark, err error) {
+func (l *Log) Append(ctx context.Context, after cluster.Mark, r cluster.Record) (cluster.Mark, error) {
 	if err := after.Follows(r); err != nil {
 		return cluster.Mark{}, edda.Classify(edda.Permanent, "append to %s: %w", l.name, err)
 	}
@@ -136,7 +136,7 @@ func (l *Log) Append(ctx context.Context, after cluster.Mark, r cluster.Record) 
 	var shorter time.Time // when the log was first said to end too early; zero while it is not
 	told := false
 	defer func() {
-		if told && err == nil {
+		if told {
 			l.lost(nil)
 		}
 	}()
