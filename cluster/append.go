@@ -25,6 +25,14 @@ type Last struct {
 	Message Message
 }
 
+// LSN is that of the last record that the log has whole.
+func (l Last) LSN() uint64 {
+	if l.Message.Kind == Entry && l.Message.Part < l.Message.Parts {
+		return l.Message.LSN - 1
+	}
+	return l.Message.LSN
+}
+
 // Append is one record on its way into the log, part by part. It is a value: each method returns the
 // changed append and what to do. Every part names the sequence of the message before, which is
 // acknowledged, so a part is stored behind exactly the messages that the writer knows.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"math"
+	"time"
+
+	"edda"
 )
 
 // Errors of a Log. After ErrFenced or ErrMoved an owner stops at once, without a last append.
@@ -12,7 +15,13 @@ var (
 	ErrMoved   = errors.New("the log has gone on without this record")
 	ErrTrimmed = errors.New("the log has been trimmed behind this place: copy the store of another node")
 	ErrAbsent  = errors.New("the log ends before this place")
+	// ErrLost says that the log has less than was acknowledged. Whoever took it over would drop that.
+	ErrLost = errors.New("the log has lost records")
 )
+
+// LostWithin is how long a loss of the log must show before it is believed. A NATS server that has just started, or was
+// deposed, may know less than the others for a while.
+const LostWithin = 15 * time.Second
 
 // Forever is the sequence up to which a Read follows the log without end.
 const Forever = math.MaxUint64
@@ -57,6 +66,9 @@ func Take(ctx context.Context, log Log, after Mark, node string, level int, visi
 		last, err := log.End(ctx)
 		if err != nil {
 			return Mark{}, err
+		}
+		if after.Seq > 0 && last.Seq == after.Seq && last.Message.Sum != after.Sum {
+			return Mark{}, edda.Classify(edda.Permanent, "message %d is not the one that was there: %w", last.Seq, ErrLost)
 		}
 		err = log.Read(ctx, after, last.Seq, func(m Mark, r Record) error {
 			after = m

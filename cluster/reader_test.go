@@ -267,3 +267,14 @@ func TestTakeReadsAgainWhatWasFaster(t *testing.T) {
 		t.Errorf("an error of visit is %v", err)
 	}
 }
+
+// TestTakeRefusesALogThatWentOnWithoutItsEnd: the message at the place of this node's last one is another one.
+func TestTakeRefusesALogThatWentOnWithoutItsEnd(t *testing.T) {
+	log := &memory{messages: written()}
+	last := log.messages[len(log.messages)-1]
+	after := Mark{Seq: uint64(len(log.messages)), LSN: last.LSN, Epoch: last.Epoch, Sum: last.Sum + 1, State: last.State}
+	_, err := Take(t.Context(), log, after, "E", 1, func(Mark, Record) error { return nil })
+	if !errors.Is(err, ErrLost) || !errors.Is(err, edda.Permanent) || len(log.messages) != len(written()) {
+		t.Errorf("%v, and the log has %d messages", err, len(log.messages))
+	}
+}

@@ -246,6 +246,9 @@ func (t *stay) mayLeave(ctx context.Context, toDev bool) error {
 		if m, err = membershipOf(t.dir()); err == nil {
 			_, err = standby.Find(ctx, t.shipped, r, !m.Follows && (!known || m.of(t.agreed.Created)))
 		}
+		if err != nil {
+			err = fmt.Errorf("the copy in folder %s does not fit the log; its node says at a start how to go on: %w", t.dir(), err)
+		}
 	}
 	at := r.LSN()
 	if err := errors.Join(err, r.Close()); err != nil {
@@ -256,9 +259,9 @@ func (t *stay) mayLeave(ctx context.Context, toDev bool) error {
 		return edda.Classify(edda.Permanent, "folder %s has store %s, and cluster %s keeps store %s", t.dir(), r.ID(), t.settings.Cluster.Name, t.agreed.Store)
 	case t.agreed.Left != "" && !again:
 		return t.ended(t.agreed)
-	case at < last.Message.LSN:
+	case at < last.LSN():
 		return edda.Classify(edda.Permanent, "the copy in folder %s ends at transaction %d, and the log at %d: take the node that owned the store last, "+
-			"or start this one until it follows, and stop the others first", t.dir(), at, last.Message.LSN)
+			"or start this one until it follows, and stop the others first", t.dir(), at, last.LSN())
 	case toDev && !again && t.settings.hasDevStreams():
 		return edda.Classify(edda.Permanent, "folder %s has streams already, of an edda dev or of a command that was cut off: move it away, and call this again",
 			t.settings.devStreams())
@@ -327,14 +330,14 @@ func (t *stay) relog(ctx context.Context, drop bool) (b ClusterBegun, err error)
 		return b, err
 	}
 	a := clusternodes.Agreed{Store: r.ID(), Founder: t.node, Created: m.Created, Shards: t.settings.share.Of,
-		Level: cmp.Or(max(agreed.Level, c.end.Level), cluster.Level)}
+		Level: cmp.Or(max(agreed.Level, c.end.Message.Level), cluster.Level)}
 	b = ClusterBegun{Cluster: name, Node: t.node, Shard: t.settings.share.Index, Store: r.ID(), Transaction: r.LSN()}
 	switch {
 	case c.whole && known:
 		return b, edda.Classify(edda.Permanent, "the log of cluster %s ends at transaction %d, and the copy in folder %s at %d: nothing is lost, start the nodes",
-			name, c.end.LSN, t.dir(), r.LSN())
+			name, c.end.LSN(), t.dir(), r.LSN())
 	case c.whole: // the bucket alone is lost
-		b.Transaction, b.LogKept = c.end.LSN, true
+		b.Transaction, b.LogKept = c.end.LSN(), true
 		return b, t.nodes.Load().FoundAgain(ctx, a)
 	case c.more != "" && !drop:
 		return b, edda.Classify(edda.Permanent, "the copy in folder %s ends at transaction %d, and lacks what %s: take a copy that has it, or lose it with --drop-log",
@@ -364,13 +367,13 @@ func shareIn(dir string) (edda.Share, error) {
 
 // compared is a log beside a copy.
 type compared struct {
-	end   cluster.Message // zero for an empty log
-	whole bool            // the log has all that this copy and other nodes have of it
-	more  string          // who has what the copy lacks
+	end   cluster.Last // zero for an empty log
+	whole bool         // the log has all that this copy and other nodes have of it
+	more  string       // who has what the copy lacks
 }
 
 // compare compares the log that was founded at a time with a copy. It believes that the log has less only after
-// standby.LostWithin, because a server that has just started may know less.
+// cluster.LostWithin, because a server that has just started may know less.
 func (t *stay) compare(ctx context.Context, r *store.Replica, m *membership, founded time.Time) (c compared, err error) {
 	for since := time.Now(); ; {
 		last, err := t.shipped.End(ctx)
@@ -382,18 +385,18 @@ func (t *stay) compare(ctx context.Context, r *store.Replica, m *membership, fou
 		if err != nil && !diverged && !errors.Is(err, cluster.ErrTrimmed) {
 			return c, err
 		}
-		c = compared{end: last.Message}
-		one := absent && !m.Follows && r.LSN() == c.end.LSN+1 // an owner is one ahead at most, and gives that up
+		c = compared{end: last}
+		one := absent && !m.Follows && r.LSN() == c.end.LSN()+1 // an owner is one ahead at most, and gives that up
 		has := m.of(founded) && last.Seq > 0 && (!diverged || one)
 		most := standby.Most(t.others(), epochBefore(founded))
-		c.whole = has && most.Beat.LSN <= c.end.LSN
+		c.whole = has && most.Beat.LSN <= c.end.LSN()
 		switch {
 		case most.Beat.LSN > r.LSN():
 			c.more = fmt.Sprintf("node %s has, up to transaction %d", most.ID, most.Beat.LSN)
-		case last.Seq > 0 && (!m.of(founded) || diverged && !absent || has && r.LSN() < c.end.LSN):
-			c.more = fmt.Sprintf("the log has, up to transaction %d", c.end.LSN)
+		case last.Seq > 0 && (!m.of(founded) || diverged && !absent || has && r.LSN() < c.end.LSN()):
+			c.more = fmt.Sprintf("the log has, up to transaction %d", c.end.LSN())
 		}
-		if c.whole || time.Since(since) >= standby.LostWithin {
+		if c.whole || time.Since(since) >= cluster.LostWithin {
 			return c, nil
 		}
 		if err := backoff.Wait(ctx, joinAgain); err != nil {
@@ -452,6 +455,7 @@ const aloneWithin = 3 * cluster.DeadAfter
 
 // alone returns an error if another node beats.
 func (t *stay) alone(ctx context.Context) error {
+	t.tellCopy() // in the place of what this node has said before
 	t.startBeats(ctx)
 	defer func() { t.endBeats(true) }()
 	if err := backoff.Wait(ctx, cluster.DeadAfter+2*cluster.BeatEvery); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
@@ -34,6 +35,8 @@ type clusterNode struct {
 	metrics  *clusterMetrics
 	doubtful bool // another process may have the name of this node when the next stay begins
 	gaveUp   bool // the last stay has given its copy up
+	// endBeats ends those of the last stay, which go on until the next one beats: the node is there all the time.
+	endBeats func(gone bool)
 }
 
 // runNode runs a node of a cluster until ctx ends. Between two ownerships the node is a standby.
@@ -42,7 +45,7 @@ func runNode(ctx context.Context, s Settings, h Hooks, sup *systemd) error {
 }
 
 func newClusterNode(s Settings, h Hooks, sup *systemd) *clusterNode {
-	return &clusterNode{doubtful: true, settings: s, hooks: h, sup: sup, metrics: newClusterMetrics(s.share.Index)}
+	return &clusterNode{doubtful: true, endBeats: func(bool) {}, settings: s, hooks: h, sup: sup, metrics: newClusterMetrics(s.share.Index)}
 }
 
 func (n *clusterNode) run(ctx context.Context) error {
@@ -56,16 +59,21 @@ func (n *clusterNode) run(ctx context.Context) error {
 	for {
 		err := n.runStay(ctx, hungUp, stop)
 		if ctx.Err() != nil || !errors.Is(err, errStays) {
+			n.endBeats(!errors.Is(err, clusternodes.ErrReplaced)) // then the name is that of the newer process
 			return clear(err)
 		}
 		// This process may have been frozen while a successor of its name has started, and taken over.
-		n.doubtful = outlived(err)
+		if n.doubtful = outlived(err); n.doubtful {
+			n.endBeats(false) // the next stay looks for those of a successor
+			n.endBeats = func(bool) {}
+		}
 		if n.gaveUp = errors.Is(err, errSpare); !n.gaveUp {
 			n.hooks.Log.Warn("this node goes on as a standby", zap.Error(err))
 		}
-		if err := backoff.Wait(ctx, joinAgain); err != nil {
-			return nil
+		if err == errStays { // handed over in order
+			continue
 		}
+		_ = backoff.Wait(ctx, joinAgain) // the next stay ends at once if ctx has ended
 	}
 }
 
@@ -90,8 +98,12 @@ func (n *clusterNode) runStay(ctx context.Context, hungUp <-chan os.Signal, stop
 	if err != nil {
 		return err
 	}
-	defer t.close()
-	t.doubtful, t.gaveUp = n.doubtful, n.gaveUp
+	t.doubtful, t.gaveUp, t.endBeats = n.doubtful, n.gaveUp, n.endBeats
+	n.endBeats = func(gone bool) {
+		t.endBeats(gone)
+		t.close()
+	}
+	defer func() { t.endShipping() }()
 	ctx, t.end = context.WithCancelCause(ctx)
 	defer t.end(nil)
 	n.metrics.stay.Store(t)
@@ -101,10 +113,8 @@ func (n *clusterNode) runStay(ctx context.Context, hungUp <-chan os.Signal, stop
 		err = t.own(ctx, n.hooks, n.sup)
 	}
 	if cause := context.Cause(ctx); errors.Is(cause, edda.Permanent) { // err only says how the stay has ended
-		t.endBeats(!errors.Is(cause, clusternodes.ErrReplaced)) // then the name is that of the newer process
-		return cause
+		err = cause
 	}
-	t.endBeats((ctx.Err() != nil || !errors.Is(err, errStays)) && !t.more.Load())
 	return err
 }
 
@@ -183,8 +193,10 @@ func hangUp(conn *nats.Conn) {
 	conn.Close()
 }
 
-// startBeats beats until endBeats is called. That tells the others, with gone, that the node is not there any more.
+// startBeats beats until endBeats is called. That tells the others, with gone, that the node is not there any more, unless
+// its last beat must stay.
 func (t *stay) startBeats(ctx context.Context) {
+	t.endBeats(false) // those of the stay before
 	ctx = context.WithoutCancel(ctx)
 	beating, stop := context.WithCancel(ctx)
 	nodes := t.nodes.Load()
@@ -197,7 +209,7 @@ func (t *stay) startBeats(ctx context.Context) {
 	t.endBeats = func(gone bool) {
 		stop()
 		all.Wait()
-		if !gone {
+		if !gone || t.more.Load() {
 			return
 		}
 		leaving, cancel := context.WithTimeout(ctx, releaseWithin)
@@ -267,8 +279,12 @@ func (t *stay) standBy(ctx context.Context, sup *systemd, tell bool) error {
 	stop(nil)
 	watch.Wait()
 	t.say(func(b *cluster.Beat) { b.Following = false })
-	if errors.Is(err, standby.ErrLost) {
+	switch {
+	case errors.Is(err, cluster.ErrLost):
 		err = fmt.Errorf("%w; %w", t.hasLost("records", r.LSN()), err)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		t.more.Store(true)
+		err = fmt.Errorf("%w; %w", t.hasLost("log", r.LSN()), err)
 	}
 	if err != nil {
 		return errors.Join(err, r.Close())
@@ -292,25 +308,33 @@ func (t *stay) own(ctx context.Context, h Hooks, sup *systemd) (err error) {
 	defer t.hurry()
 	defer context.AfterFunc(ctx, t.hurry)() // the store may commit before there is a process to stop
 	t.metrics.takeovers.WithLabelValues(t.why()).Inc()
+	t.more.Store(true) // until the log has taken the end of this ownership
 	t.shipper.Store(standby.NewShipper(shipping, hurried{t.shipped, stops}, t.owned, t.run, t.agreed.Level))
 	t.log.Info("this node owns the store", zap.Uint64("epoch", t.owned.Epoch), zap.Uint64("record", t.owned.LSN))
 	h.Log = t.log
 	err = membership{t.settings.Cluster.Name, t.agreed.Created, true, false}.write(t.dir())
-	if err == nil && !t.able() {
+	switch {
+	case err != nil: // the disk is full, or it fails
+		err = fmt.Errorf("%w: %w", errStays, err)
+	case !t.able():
 		err = fmt.Errorf("%w, because it cannot run its manifests: %s", errStays, t.unfit())
-	}
-	if err == nil {
+	default:
 		s := t.settings.reread(t.log)
 		s.Find = t.deployed
 		err = runProcess(ctx, s, h, sup, t)
 	}
-	if !outlived(err) {
+	if outlived(err) {
+		t.more.Store(false) // the next owner has all that was acknowledged
+	} else {
 		t.handOver()
 	}
-	if t.goesOn(err) {
-		return errors.Join(errStays, err)
+	switch {
+	case !t.goesOn(err):
+		return err
+	case err == nil:
+		return errStays
 	}
-	return err
+	return errors.Join(errStays, err)
 }
 
 // goesOn reports whether the node goes on as a standby when its process has ended with err. If a stream became shorter
@@ -325,7 +349,6 @@ var errShippingEnded = edda.Classify(edda.Temporary, "this process stops, and th
 // handOver tells the other nodes that this one writes nothing any more, and who should take over. A failure costs them
 // some seconds.
 func (t *stay) handOver() {
-	t.more.Store(true) // until the log has taken the end
 	if t.over() {
 		return
 	}

@@ -9,7 +9,6 @@ import (
 
 	"edda"
 	"edda/cluster"
-	"edda/standby"
 	"edda/store"
 )
 
@@ -91,19 +90,20 @@ func (t *stay) apart(m *membership, transaction uint64, why error) error {
 		what = "has more than the copy with which the log was begun again"
 	}
 	return edda.Classify(edda.Permanent, "the store in folder %s ends at transaction %d and %s, so no copy may take its place: move it away, "+
-		"or begin the log with it (edda cluster relog, when all nodes have stopped): %v", t.dir(), transaction, what, why) // the caller copies the store for ErrTrimmed
+		"or begin the log with it (edda cluster relog --drop-log, when all nodes have stopped): %v", t.dir(), transaction, what, why) // the caller copies the store for ErrTrimmed
 }
 
 // errLooksLost says that something of the cluster looks lost, and that it is too early to believe it.
 var errLooksLost = edda.Classify(edda.Temporary, "it looks lost; NATS is asked again")
 
 // lost is the error of a copy whose cluster has lost its bucket, its log or records of that. It is permanent once that
-// has shown for standby.LostWithin.
+// has shown for cluster.LostWithin. The last beat of this node, which says how much it has, stays after its end.
 func (t *stay) lost(what string, transaction uint64) error {
+	t.more.Store(true)
 	if t.lostSince.IsZero() {
 		t.lostSince = time.Now()
 	}
-	if time.Since(t.lostSince) < standby.LostWithin {
+	if time.Since(t.lostSince) < cluster.LostWithin {
 		return fmt.Errorf("the %s of cluster %s, whose copy here ends at transaction %d: %w", what, t.settings.Cluster.Name, transaction, errLooksLost)
 	}
 	return t.hasLost(what, transaction)
@@ -112,8 +112,8 @@ func (t *stay) lost(what string, transaction uint64) error {
 // hasLost is the error of a loss that has shown for long enough.
 func (t *stay) hasLost(what string, transaction uint64) error {
 	return edda.Classify(edda.Permanent, "cluster %s has lost its %s, and the copy in folder %s ends at transaction %d: stop all nodes, find the copy with the "+
-		"highest transaction, and begin the log again with it: edda cluster relog --cluster %s --data %s",
-		t.settings.Cluster.Name, what, t.dir(), transaction, t.settings.Cluster.Name, t.settings.Data)
+		"highest transaction, and begin the log again with it: edda cluster relog --cluster %s --node %s --data %s",
+		t.settings.Cluster.Name, what, t.dir(), transaction, t.settings.Cluster.Name, t.node, t.settings.Data)
 }
 
 // tellCopy has the first beat say what the copy in the folder surely has of its log. Otherwise a node with less might take
@@ -131,10 +131,8 @@ func (t *stay) tellCopy() {
 	_ = r.Close() // nothing was written
 }
 
-// lostRecords is [stay.lost] of a copy of this log that has what the log has not, because of why. The last beat of this
-// node, which says how much it has, stays after its end.
+// lostRecords is [stay.lost] of a copy of this log that has what the log has not, because of why.
 func (t *stay) lostRecords(transaction uint64, why error) error {
-	t.more.Store(true)
 	err := t.lost("records", transaction)
 	if errors.Is(why, cluster.ErrAbsent) {
 		return err

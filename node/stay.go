@@ -62,7 +62,7 @@ type stay struct {
 	endShipping func()         // a transaction that is under way is then unsure
 	hurry       func()         // bounds each append
 	endBeats    func(gone bool)
-	more        atomic.Bool             // the log may lack what this node has, so its last beat stays
+	more        atomic.Bool             // the log may lack what this node has said to have, so its last beat stays
 	end         context.CancelCauseFunc // ends the stay
 
 	mu   sync.Mutex   // guards the fields below
@@ -169,10 +169,12 @@ func (t *stay) join(ctx context.Context) error {
 			return err
 		}
 		t.nodes.Store(nodes)
-		if !t.doubtful {
-			return nil
+		known := !t.doubtful // it has beaten in the stay before
+		if t.doubtful {
+			known, err = nodes.Unique(ctx)
 		}
-		return nodes.Unique(ctx)
+		t.more.Store(known && store.Exists(t.dir()))
+		return err
 	})
 }
 
@@ -257,11 +259,11 @@ func (t *stay) replica(ctx context.Context) (*store.Replica, cluster.Mark, error
 	told := ""
 	for unfit := 0; ; {
 		r, at, err := t.openReplica(ctx)
-		if err == nil {
-			return r, at, nil
-		}
 		if !errors.Is(err, errLooksLost) {
 			t.lostSince = time.Time{}
+		}
+		if err == nil {
+			return r, at, nil
 		}
 		switch {
 		case errors.Is(err, errLooksLost):
@@ -322,6 +324,7 @@ func (t *stay) found(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		t.lostSince = time.Time{}
 		t.mu.Lock()
 		t.agreed = agreed
 		t.mu.Unlock()
@@ -405,7 +408,7 @@ func (t *stay) offer(ctx context.Context) (a clusternodes.Agreed, err error) {
 	}
 	if last.Seq > 0 {
 		return a, edda.Classify(edda.Temporary, "cluster %s has lost its bucket, and its log ends at transaction %d: a node that has a copy of the store "+
-			"says at its start how to go on; only edda cluster end removes the log", t.settings.Cluster.Name, last.Message.LSN)
+			"says at its start how to go on; only edda cluster end removes the log", t.settings.Cluster.Name, last.LSN())
 	}
 	o, err := t.settings.StoreOptions()
 	if err != nil {

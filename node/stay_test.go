@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"edda"
 	"edda/cluster"
 	"edda/internal/testkit"
-	"edda/standby"
 	"edda/store"
 )
 
@@ -55,6 +55,7 @@ func stayWith(t *testing.T, founded, marked time.Time, last cluster.Last) *stay 
 // lacks. If it is a copy of this log, the log has lost that.
 func TestAStoreThatMayHaveMoreIsNotReplaced(t *testing.T) {
 	now, before := time.Unix(200, 0), time.Unix(100, 0)
+	const empty = math.MaxUint64
 	for name, tt := range map[string]struct {
 		marked time.Time
 		ends   uint64 // the log, which has no record of this store
@@ -65,10 +66,15 @@ func TestAStoreThatMayHaveMoreIsNotReplaced(t *testing.T) {
 		"of the log before, and this ends here": {before, 0, "has more than the copy with which the log was begun again"},
 		"of this log":                           {now, 7, "cluster shop has lost its records"},
 		"of this log, which ends before":        {now, 0, "cluster shop has lost its records"},
+		"of this log, which has nothing":        {now, empty, "cluster shop has lost its log"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				st := stayWith(t, now, tt.marked, cluster.Last{Seq: 9, Message: cluster.Message{Record: cluster.Record{LSN: tt.ends}}})
+				last := cluster.Last{Seq: 9, Message: cluster.Message{Record: cluster.Record{LSN: tt.ends}}}
+				if tt.ends == empty {
+					last = cluster.Last{}
+				}
+				st := stayWith(t, now, tt.marked, last)
 				st.tellCopy()
 				_, _, err := st.replica(t.Context())
 				testkit.WantError(t, err, edda.Permanent, "transaction 1", tt.says)
@@ -86,7 +92,7 @@ func TestACopyWithoutABucketSaysWhereItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := stayWith(t, time.Time{}, time.Unix(100, 0), cluster.Last{})
 		testkit.WantError(t, st.noCopy(), errLooksLost, "the bucket of cluster shop, whose copy here ends at transaction 1")
-		time.Sleep(standby.LostWithin) // virtual
+		time.Sleep(cluster.LostWithin) // virtual
 		testkit.WantError(t, st.noCopy(), edda.Permanent, "cluster shop has lost its bucket", "ends at transaction 1", "edda cluster relog")
 		st.settings.Cluster.Name = "other"
 		testkit.WantError(t, st.noCopy(), edda.Permanent, "a copy of the store of cluster shop, and there is no cluster other yet")
@@ -95,20 +101,34 @@ func TestACopyWithoutABucketSaysWhereItEnds(t *testing.T) {
 }
 
 // TestAnOwnerThatCannotRunItsManifestsGoesOnAsAStandby: a revision that came right before the end of the former owner may
-// need a secret that this node lacks. It hands over, and its process does not end.
+// need a secret that this node lacks. It hands over, and its process does not end. While the log has not taken the end, the
+// last beat of this node stays.
 func TestAnOwnerThatCannotRunItsManifestsGoesOnAsAStandby(t *testing.T) {
-	st := stayWith(t, time.Unix(200, 0), time.Time{}, cluster.Last{})
-	st.metrics, st.revision = newClusterMetrics(0), revision{unfit: "secret TELL_KEY is missing"}
-	r, at, err := st.replica(t.Context())
-	testkit.Must(t, err)
-	st.copy, st.owned = r, at
-	testkit.WantError(t, st.own(t.Context(), quiet(), newSystemd(zap.NewNop())), errStays, "secret TELL_KEY is missing")
-	if !st.over() {
-		t.Error("it has not handed the log over")
+	for name, deaf := range map[string]bool{"handed over": false, "the log does not answer": true} {
+		t.Run(name, func(t *testing.T) {
+			st := stayWith(t, time.Unix(200, 0), time.Time{}, cluster.Last{})
+			st.metrics, st.revision = newClusterMetrics(0), revision{unfit: "secret TELL_KEY is missing"}
+			r, at, err := st.replica(t.Context())
+			testkit.Must(t, err)
+			if st.copy, st.owned = r, at; deaf {
+				st.shipped = deafLog{}
+			}
+			testkit.WantError(t, st.own(t.Context(), quiet(), newSystemd(zap.NewNop())), errStays, "secret TELL_KEY is missing")
+			if !st.over() || st.more.Load() != deaf {
+				t.Errorf("its ownership has ended: %t, and its beat stays: %t", st.over(), st.more.Load())
+			}
+			if m, err := membershipOf(st.dir()); err != nil || m.Follows {
+				t.Errorf("after an ownership the copy may have a transaction that the log never took: %+v, %v", m, err)
+			}
+		})
 	}
-	if m, err := membershipOf(st.dir()); err != nil || m.Follows {
-		t.Errorf("after an ownership the copy may have a transaction that the log never took: %+v, %v", m, err)
-	}
+}
+
+// deafLog takes nothing.
+type deafLog struct{ cluster.Log }
+
+func (deafLog) Append(context.Context, cluster.Mark, cluster.Record) (cluster.Mark, error) {
+	return cluster.Mark{}, errShippingEnded
 }
 
 // TestALogThatBeginsAgainHasLaterEpochs than the one before it, whose owner may still run.
@@ -164,7 +184,7 @@ func TestALogIsComparedWithACopy(t *testing.T) {
 				began := time.Now()
 				c, err := st.compare(t.Context(), r, &membership{Created: tt.marked, Follows: tt.follows}, now)
 				testkit.Must(t, err)
-				if took := time.Since(began); c.whole != tt.whole || c.more != tt.more || !c.whole && took < standby.LostWithin {
+				if took := time.Since(began); c.whole != tt.whole || c.more != tt.more || !c.whole && took < cluster.LostWithin {
 					t.Errorf("after %s: %+v", took, c)
 				}
 			})
@@ -203,6 +223,68 @@ func TestOnlyAFormerOwnerGivesATransactionUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestALogThatLooksEmptyAgain for a moment, hours after it has first: that is no loss.
+func TestALogThatLooksEmptyAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Unix(200, 0)
+		st := stayWith(t, now, now, cluster.Last{})
+		r, err := st.openCopy()
+		testkit.Must(t, err)
+		at := cluster.Mark{Seq: 9, LSN: 1, State: r.Point().Sum}
+		testkit.Must(t, r.Close())
+		for range 2 {
+			log := &lateLog{endedLog: endedLog{at: at}, from: time.Now().Add(2 * joinAgain)}
+			st.shipped = log
+			r, _, err := st.replica(t.Context())
+			testkit.Must(t, err)
+			testkit.Must(t, r.Close())
+			if log.empty == 0 || st.more.Load() {
+				t.Errorf("it has looked empty %d times, and the beat of this node stays: %t", log.empty, st.more.Load())
+			}
+			time.Sleep(time.Hour) // virtual
+		}
+	})
+}
+
+// lateLog looks empty until a time.
+type lateLog struct {
+	endedLog
+	from  time.Time
+	empty int // how often it was
+}
+
+func (l *lateLog) End(context.Context) (cluster.Last, error) {
+	if time.Now().Before(l.from) {
+		l.empty++
+		return cluster.Last{}, nil
+	}
+	return cluster.Last{Seq: l.at.Seq, Message: cluster.Message{Record: cluster.Record{LSN: l.at.LSN}}}, nil
+}
+
+// TestACopyWhosePlaceIsTrimmedIsMadeAnew: the log begins with the transaction that another owner wrote in the place of the
+// last one of this copy.
+func TestACopyWhosePlaceIsTrimmedIsMadeAnew(t *testing.T) {
+	now := time.Unix(200, 0)
+	st := stayWith(t, now, now, cluster.Last{Seq: 99, Message: cluster.Message{Record: cluster.Record{LSN: 50}}})
+	testkit.Must(t, membership{"shop", now, true, false}.write(st.dir()))
+	st.shipped = begunLog{st.shipped, cluster.Mark{Seq: 9, LSN: 1, State: 12345}}
+	_, _, err := st.openReplica(t.Context())
+	testkit.WantError(t, err, cluster.ErrTrimmed, "give up transaction 1")
+}
+
+// begunLog begins with the record before a mark.
+type begunLog struct {
+	cluster.Log
+	at cluster.Mark
+}
+
+func (l begunLog) Find(_ context.Context, lsn uint64) (cluster.Mark, error) {
+	if lsn < l.at.LSN {
+		return cluster.Mark{}, cluster.ErrTrimmed
+	}
+	return l.at, nil
 }
 
 // endedLog ends at a mark.

@@ -36,7 +36,7 @@ func Find(ctx context.Context, log cluster.Log, r *store.Replica, owned bool) (c
 	if !owned || !errors.Is(err, ErrDiverged) {
 		return at, err
 	}
-	if rewound, failed := rewind(ctx, log, r); failed != nil {
+	if rewound, failed := rewind(ctx, log, r, errors.Is(err, cluster.ErrAbsent)); failed != nil {
 		return at, fmt.Errorf("give up transaction %d: %w", r.LSN(), failed)
 	} else if !rewound {
 		return at, err
@@ -58,15 +58,16 @@ func find(ctx context.Context, log cluster.Log, r *store.Replica) (cluster.Mark,
 	return at, compare(r, at)
 }
 
-// rewind cuts the last transaction off the replica if the log agrees on the one before.
-func rewind(ctx context.Context, log cluster.Log, r *store.Replica) (bool, error) {
+// rewind cuts the last transaction off the replica if the log agrees on the one before. ends says that the log ends before
+// the last one. Where the log has another one in its place and begins with that, the replica is merely too old.
+func rewind(ctx context.Context, log cluster.Log, r *store.Replica, ends bool) (bool, error) {
 	last := r.LSN()
 	if last == 0 {
 		return false, nil
 	}
 	before, err := log.Find(ctx, last-1)
 	switch {
-	case errors.Is(err, cluster.ErrAbsent), errors.Is(err, cluster.ErrTrimmed):
+	case errors.Is(err, cluster.ErrAbsent), errors.Is(err, cluster.ErrTrimmed) && ends:
 		return false, nil
 	case err != nil:
 		return false, err

@@ -184,7 +184,7 @@ type stay struct {
 	owned   cluster.Mark
 	held    *store.Replica // the copy, which becomes the store
 	lost    time.Time      // when the copy was first found to be no part of the log
-	more    bool           // the log may lack what this node has, so its last beat stays
+	more    bool           // the log may lack what this node has said to have, so its last beat stays
 }
 
 func (l *life) stay() error {
@@ -203,7 +203,8 @@ func (l *life) stay() error {
 		if err != nil {
 			return err
 		}
-		return nodes.Unique(l.ctx)
+		t.more, err = nodes.Unique(l.ctx)
+		return err
 	}); err != nil {
 		return fmt.Errorf("join: %w", err)
 	}
@@ -389,7 +390,7 @@ func (t *stay) open() (*store.Replica, cluster.Mark, error) {
 		if t.more = true; t.lost.IsZero() {
 			t.lost = time.Now()
 		}
-		if time.Since(t.lost) >= standby.LostWithin {
+		if time.Since(t.lost) >= cluster.LostWithin {
 			err = errLost
 		}
 	case err == nil:

@@ -20,14 +20,6 @@ const judgeEvery = 200 * time.Millisecond
 // lookAgain is the delay after an answer of a deposed leader. Such a leader notices within some seconds.
 const lookAgain = 250 * time.Millisecond
 
-// LostWithin is how long a loss of the log must show before it is believed. A NATS server that has just started, or was
-// deposed, may know less than the others for a while.
-const LostWithin = 15 * time.Second
-
-// ErrLost says that the log ends before what a node has read of it or written into it. Whoever took it over would drop
-// what was acknowledged.
-var ErrLost = errors.New("the log has lost records")
-
 // Members knows the other nodes of the cluster, as clusternodes.Nodes does.
 type Members interface {
 	Others() []cluster.Member
@@ -61,7 +53,7 @@ type Options struct {
 // Stand keeps the replica equal to the log behind a mark until it is this node's turn to own the log, and takes it
 // over. It returns the mark behind the node's Own record. From then on the replica has all that was ever acknowledged,
 // and nobody else can add to it: promote it to the store, and ship with a [NewShipper]. While the owner lives, Stand goes
-// on until ctx ends. cluster.ErrTrimmed says that another copy must take the replica's place. ErrLost and ErrDiverged say
+// on until ctx ends. cluster.ErrTrimmed says that another copy must take the replica's place. cluster.ErrLost and ErrDiverged say
 // that the log has less than was acknowledged, or something else.
 func Stand(ctx context.Context, r *store.Replica, after cluster.Mark, o Options) (cluster.Mark, error) {
 	last, err := end(ctx, o.Log, after)
@@ -201,8 +193,8 @@ func (s *standing) follow(ctx context.Context) error {
 	return nil
 }
 
-// whole returns nil if the log has all that another node has said to have of it, be that node alive or dead, and ErrLost
-// if it has not for LostWithin.
+// whole returns nil if the log has all that another node has said to have of it, be that node alive or dead, and
+// cluster.ErrLost if it has not for cluster.LostWithin.
 func (s *standing) whole(ctx context.Context) error {
 	for since := time.Now(); ; {
 		most := Most(s.o.Nodes.Others(), s.o.Begins)
@@ -210,11 +202,11 @@ func (s *standing) whole(ctx context.Context) error {
 			return nil
 		}
 		last, err := s.o.Log.End(ctx)
-		if err != nil || most.Beat.LSN <= last.Message.LSN {
+		if err != nil || most.Beat.LSN <= last.LSN() {
 			return err
 		}
-		if time.Since(since) >= LostWithin {
-			return edda.Classify(edda.Permanent, "the log ends at record %d, and node %s had record %d: %w", last.Message.LSN, most.ID, most.Beat.LSN, ErrLost)
+		if time.Since(since) >= cluster.LostWithin {
+			return edda.Classify(edda.Permanent, "the log ends at record %d, and node %s had record %d: %w", last.LSN(), most.ID, most.Beat.LSN, cluster.ErrLost)
 		}
 		if err := backoff.Wait(ctx, lookAgain); err != nil {
 			return err

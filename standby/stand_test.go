@@ -156,22 +156,27 @@ func TestALogThatHasLostRecordsIsNotTakenOver(t *testing.T) {
 	for name, tt := range map[string]struct {
 		beat  cluster.Beat
 		grows bool // the log shows its end after a while
+		part  bool // the log has the first part of one record more
 		lost  bool
 	}{
-		"a node had more":                 {cluster.Beat{Epoch: begins + 2, LSN: last + 1}, false, true},
-		"its epoch is not known":          {cluster.Beat{Epoch: begins, LSN: last + 1}, false, true},
-		"a server did not know the end":   {cluster.Beat{Epoch: begins + 2, LSN: last + 1}, true, false},
-		"a node had as much":              {cluster.Beat{Epoch: begins + 2, LSN: last}, false, false},
-		"a node had more of a log before": {cluster.Beat{Epoch: begins - 1, LSN: last + 1}, false, false},
+		"a node had more":                 {cluster.Beat{Epoch: begins + 2, LSN: last + 1}, false, false, true},
+		"the log has a part of it":        {cluster.Beat{Epoch: begins + 2, LSN: last + 1}, false, true, true},
+		"its epoch is not known":          {cluster.Beat{Epoch: begins, LSN: last + 1}, false, false, true},
+		"a server did not know the end":   {cluster.Beat{Epoch: begins + 2, LSN: last + 1}, true, false, false},
+		"a node had as much":              {cluster.Beat{Epoch: begins + 2, LSN: last}, false, false, false},
+		"a node had more of a log before": {cluster.Beat{Epoch: begins - 1, LSN: last + 1}, false, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, nodes, began := newMemory(), newTable(), time.Now()
 				log.messages = append(log.messages, cluster.Message{Record: cluster.Record{LSN: last}})
+				if tt.part {
+					log.messages = append(log.messages, cluster.Message{Record: cluster.Record{Kind: cluster.Entry, LSN: last + 1}, Part: 1, Parts: 2})
+				}
 				nodes.others = []cluster.Member{{Node: cluster.Node{ID: "B", Dead: true}, Beat: tt.beat}}
 				s := &standing{o: Options{Log: log, Nodes: nodes, Begins: begins}, at: cluster.Mark{Seq: 1, LSN: last - 1}}
 				if tt.grows {
-					time.AfterFunc(LostWithin/2, func() {
+					time.AfterFunc(cluster.LostWithin/2, func() {
 						log.mu.Lock()
 						defer log.mu.Unlock()
 						log.messages = append(log.messages, cluster.Message{Record: cluster.Record{LSN: last + 1}})
@@ -180,7 +185,7 @@ func TestALogThatHasLostRecordsIsNotTakenOver(t *testing.T) {
 				err, took := s.whole(t.Context()), time.Since(began)
 				if !tt.lost {
 					testkit.Must(t, err)
-				} else if testkit.WantError(t, err, ErrLost, "the log ends at record 4, and node B had record 5"); !errors.Is(err, edda.Permanent) || took < LostWithin {
+				} else if testkit.WantError(t, err, cluster.ErrLost, "the log ends at record 4, and node B had record 5"); !errors.Is(err, edda.Permanent) || took < cluster.LostWithin {
 					t.Errorf("after %s: %v", took, err)
 				}
 			})

@@ -28,9 +28,6 @@ const (
 	// retryFirst and retryMost bound the delay before the same message is sent again.
 	retryFirst = 5 * time.Millisecond
 	retryMost  = 250 * time.Millisecond
-	// lostWithin is how long the log must be said to end before a node's own last message until the node believes it. A
-	// server that was deposed, or has just started, may know less than the others for a while.
-	lostWithin = 15 * time.Second
 )
 
 // Options choose a log.
@@ -72,7 +69,7 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Log, error) 
 	if o.Lost == nil {
 		o.Lost = func(error) {}
 	}
-	l := &Log{js: js, unsure: o.Unsure, lost: o.Lost, lostWithin: lostWithin, name: streamOf + o.Shard, subject: "edda.log." + o.Shard}
+	l := &Log{js: js, unsure: o.Unsure, lost: o.Lost, lostWithin: cluster.LostWithin, name: streamOf + o.Shard, subject: "edda.log." + o.Shard}
 	want := jetstream.StreamConfig{
 		Name: l.name, Subjects: []string{l.subject},
 		Description: "edda: the replicated log of shard " + o.Shard,
@@ -125,7 +122,7 @@ func unfit(want, found jetstream.StreamConfig) error {
 
 // Append implements cluster.Log. It sends, waits, looks and sends again as the protocol says, until
 // the record is known to be in the log or never to be, or until ctx ends. It also waits for a log that has lost
-// messages, and says so after lostWithin: the node keeps what it owns, because another one may have less.
+// messages, and says so after cluster.LostWithin: the node keeps what it owns, because another one may have less.
 func (l *Log) Append(ctx context.Context, after cluster.Mark, r cluster.Record) (cluster.Mark, error) {
 	if err := after.Follows(r); err != nil {
 		return cluster.Mark{}, edda.Classify(edda.Permanent, "append to %s: %w", l.name, err)

@@ -150,24 +150,24 @@ func (n *Nodes) Raise(ctx context.Context, level int) error {
 	return nil
 }
 
-// Unique returns an edda.Permanent error if another process beats under the name of this node. It must be called
-// before Run.
-func (n *Nodes) Unique(ctx context.Context) error {
+// Unique returns an edda.Permanent error if another process beats under the name of this node, and whether the bucket has
+// a beat of that name. It must be called before Run.
+func (n *Nodes) Unique(ctx context.Context) (known bool, err error) {
 	before, err := n.own(ctx)
-	for look := 0; err == nil && before > 0 && look < nameLooks; look++ {
+	for look := 0; err == nil && before > 0; look++ {
+		if look == nameLooks {
+			return true, n.taken(errors.New("another process"))
+		}
 		if err := backoff.Wait(ctx, nameWatched); err != nil {
-			return err
+			return true, err
 		}
 		after := uint64(0)
 		if after, err = n.own(ctx); err != nil || after == before {
-			return err
+			return true, err
 		}
 		before = after // it may be a late beat of a process that has ended
 	}
-	if err != nil || before == 0 {
-		return err
-	}
-	return n.taken(errors.New("another process"))
+	return false, err
 }
 
 // taken is the error of a node whose name another process has.

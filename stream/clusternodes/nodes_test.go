@@ -357,12 +357,17 @@ func testUnique(t *testing.T, c *natscluster.Cluster) {
 	testkit.Must(t, err)
 	fresh := again.kv
 	again.kv = lagging{fresh, sync.OnceValues(func() (jetstream.KeyValueEntry, error) { return fresh.Get(t.Context(), prefix+"u") })}
-	if err := again.Unique(t.Context()); !errors.Is(err, edda.Permanent) {
+	if _, err := again.Unique(t.Context()); !errors.Is(err, edda.Permanent) {
 		t.Errorf("a second process of the same name: %v", err)
 	}
 	a.stop()
-	testkit.Must(t, again.Unique(t.Context()))
+	if known, err := again.Unique(t.Context()); !known || err != nil {
+		t.Errorf("a process has ended, and its beat has stayed: known %t, %v", known, err)
+	}
 	testkit.Must(t, a.Leave(t.Context()))
+	if known, err := again.Unique(t.Context()); known || err != nil {
+		t.Errorf("a node has left: known %t, %v", known, err)
+	}
 	if revision, err := again.own(t.Context()); revision != 0 || err != nil {
 		t.Errorf("a node that has left has a beat: revision %d, %v", revision, err)
 	}
@@ -377,7 +382,8 @@ func testReplaced(t *testing.T, c *natscluster.Cluster) {
 			Cluster: testCluster, ID: "r", Run: run, Beat: func() cluster.Beat { return cluster.Beat{Run: run} },
 		})
 		testkit.Must(t, err)
-		testkit.Must(t, m.Unique(t.Context()))
+		_, err = m.Unique(t.Context())
+		testkit.Must(t, err)
 		return m
 	}
 	newer, older := open("r.2"), open("r.1")
