@@ -12,7 +12,8 @@ import (
 // know: there a repeated call would begin the part again.
 
 // Whole is the report of a replay from its parts by shard; nil where a shard does not know its part. There must be
-// one at least.
+// one at least. A split of the shards copies the parts: one that had ended counts once, and the halves of one that ran
+// count each.
 func Whole(parts []*Report) Report {
 	var out *Report
 	missing := -1
@@ -22,6 +23,7 @@ func Whole(parts []*Report) Report {
 			if missing < 0 {
 				missing = shard
 			}
+		case part.copied(parts[:shard]):
 		case out == nil:
 			first := part.copy()
 			out = &first
@@ -30,7 +32,7 @@ func Whole(parts []*Report) Report {
 			out.add(part, shard)
 		}
 	}
-	if missing < 0 || out.State != StateDone {
+	if missing < 0 || missing >= out.Shards || out.State != StateDone {
 		return *out
 	}
 	why := fmt.Sprintf("it never began there, and the call must be repeated with the id; or that shard has forgotten it, because it keeps the newest %d", maxKept)
@@ -39,6 +41,13 @@ func Whole(parts []*Report) Report {
 	}
 	out.State, out.Error = StateFailed, fmt.Sprintf("shard %d does not know its part of this replay: %s", missing, why)
 	return *out
+}
+
+// copied reports whether a part is the copy of one of the others: two parts neither begin nor end at one moment.
+func (r *Report) copied(others []*Report) bool {
+	return !r.Ended.IsZero() && slices.ContainsFunc(others, func(o *Report) bool {
+		return o != nil && o.Begun.Equal(r.Begun) && o.Ended.Equal(r.Ended)
+	})
 }
 
 // inShard adds to an error in which shard it was.

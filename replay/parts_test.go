@@ -54,7 +54,7 @@ func TestAReplayIsTheSumOfItsParts(t *testing.T) {
 
 func TestOnlyTheFirstDifferencesOfAllPartsAreShown(t *testing.T) {
 	many := Summary{Differences: make([]Difference, MaxShown-1), Work: make([]WorkItem, MaxShown)}
-	got := Whole([]*Report{partOf(StateDone, "", 1, 2, many), partOf(StateDone, "", 1, 2, many)})
+	got := Whole([]*Report{partOf(StateDone, "", 1, 2, many), partOf(StateDone, "", 1, 3, many)})
 	if len(got.Progress.Differences) != MaxShown || len(got.Progress.Work) != MaxShown {
 		t.Errorf("%d differences, %d pieces of work", len(got.Progress.Differences), len(got.Progress.Work))
 	}
@@ -64,11 +64,12 @@ func TestOnlyTheFirstDifferencesOfAllPartsAreShown(t *testing.T) {
 // It runs as long as a part of it does.
 func TestAReplayThatLacksAPartHasFailed(t *testing.T) {
 	done := partOf(StateDone, "", 1, 2, Summary{Same: 1})
+	done.Shards = 3
 	if got := Whole([]*Report{done, nil, nil}); got.State != StateFailed || !strings.Contains(got.Error, "shard 1 ") || !strings.Contains(got.Error, "with the id") {
 		t.Errorf("%+v", got)
 	}
 	dry := partOf(StateDone, "", 1, 2, Summary{Same: 1})
-	dry.DryRun = true
+	dry.DryRun, dry.Shards = true, 2
 	if got := Whole([]*Report{nil, dry}); got.State != StateFailed || !strings.Contains(got.Error, "shard 0 ") {
 		t.Errorf("%+v", got)
 	}
@@ -82,8 +83,41 @@ func TestAReplayThatLacksAPartHasFailed(t *testing.T) {
 
 // TestAPartThatIsNotKnownMayBeForgotten: to repeat the call would begin it again there.
 func TestAPartThatIsNotKnownMayBeForgotten(t *testing.T) {
-	got := Whole([]*Report{partOf(StateDone, "", 1, 2, Summary{}), nil})
+	done := partOf(StateDone, "", 1, 2, Summary{})
+	done.Shards = 2
+	got := Whole([]*Report{done, nil})
 	if got.State != StateFailed || !strings.HasPrefix(got.Error, "shard 1 does not know its part") || !strings.Contains(got.Error, "it keeps the newest 100") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestAReplayWasDoneWhileHalvesOfASplitRan: and while they failed. A split of the shards copied the parts.
+func TestAReplayWasDoneWhileHalvesOfASplitRan(t *testing.T) {
+	of := func(shards int, state string, ended int64) *Report {
+		r := partOf(state, "", 1, ended, Summary{Same: 1})
+		r.Shards = shards
+		return r
+	}
+	one, two, late := of(2, StateDone, 2), of(2, StateDone, 3), of(2, StateDone, 9)
+	for name, c := range map[string]struct {
+		parts []*Report
+		state string
+		same  int
+	}{
+		"ended before it":        {[]*Report{one, two, one, two}, StateDone, 2},
+		"ended before two":       {[]*Report{one, two, one, two, one, two, one, two}, StateDone, 2},
+		"ended between two":      {[]*Report{one, two, late, two, one, two, late, two}, StateDone, 3},
+		"runs in a half":         {[]*Report{one, two, one, of(2, StateRunning, 0)}, StateRunning, 3},
+		"failed in a half":       {[]*Report{one, two, late, of(2, StateFailed, 8)}, StateFailed, 4},
+		"both":                   {[]*Report{one, two, of(2, StateRunning, 0), of(2, StateFailed, 8)}, StateRunning, 4},
+		"of one store, ended":    {[]*Report{of(0, StateDone, 2), of(0, StateDone, 2)}, StateDone, 1},
+		"of one store, in one":   {[]*Report{nil, of(0, StateDone, 2)}, StateDone, 1},
+		"of one store, runs on":  {[]*Report{of(0, StateRunning, 0), of(0, StateFailed, 8)}, StateRunning, 2},
+		"of one store, half bad": {[]*Report{of(0, StateDone, 2), of(0, StateFailed, 8)}, StateFailed, 2},
+		"forgotten by a copy":    {[]*Report{one, two, nil, two}, StateDone, 2},
+	} {
+		if got := Whole(c.parts); got.State != c.state || got.Progress.Same != c.same {
+			t.Errorf("%s: %s with %d instances, want %s with %d", name, got.State, got.Progress.Same, c.state, c.same)
+		}
 	}
 }

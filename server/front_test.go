@@ -249,7 +249,7 @@ func TestAllShardsReplayWithTheSameVersion(t *testing.T) {
 
 // TestAReplayOfOneShardIsShownWithoutTheOthers: each of them may have no owner, and none may hide it.
 func TestAReplayOfOneShardIsShownWithoutTheOthers(t *testing.T) {
-	one := replay.Report{Replay: store.Replay{ID: "R", State: replay.StateDone, Begun: time.Unix(1, 0)}}
+	one := replay.Report{Replay: store.Replay{ID: "R", Correlation: "1", State: replay.StateDone, Begun: time.Unix(1, 0)}}
 	two := one
 	two.Saga, two.Begun = "other", time.Unix(2, 0)
 	f := frontOf(t, (&replayer{down: true}).ServeHTTP, (&replayer{begun: []replay.Report{one}}).ServeHTTP, (&replayer{begun: []replay.Report{two}}).ServeHTTP)
@@ -262,15 +262,34 @@ func TestAReplayOfOneShardIsShownWithoutTheOthers(t *testing.T) {
 	}
 }
 
-// TestASplitCopiedThePartsOfAReplay: they count once.
-func TestASplitCopiedThePartsOfAReplay(t *testing.T) {
-	part := func() http.HandlerFunc {
-		return (&replayer{begun: []replay.Report{{Replay: store.Replay{ID: "R", State: replay.StateDone, Shards: 2}, Progress: replay.Summary{Same: 5}}}}).ServeHTTP
+// TestAReplayIsListedOnceAfterASplit: also while its halves run, and not as done while a half is not known.
+func TestAReplayIsListedOnceAfterASplit(t *testing.T) {
+	part := func(shards int, state string, ended int64) *replayer {
+		return &replayer{begun: []replay.Report{{Replay: store.Replay{ID: "R", State: state, Shards: shards, Ended: time.Unix(ended, 0)}, Progress: replay.Summary{Same: 5}}}}
 	}
-	var list ReplayList
-	body := callFront(frontOf(t, part(), part(), part(), part()), "GET", "/admin/replay", "").Body.Bytes()
-	if err := json.Unmarshal(body, &list); err != nil || len(list.Replays) != 1 || list.Replays[0].Progress.Same != 10 {
-		t.Errorf("%s, %v", body, err)
+	for _, c := range []struct {
+		parts []*replayer
+		state string
+		same  int
+	}{
+		{[]*replayer{part(2, replay.StateDone, 1), part(2, replay.StateDone, 2), part(2, replay.StateDone, 1), part(2, replay.StateDone, 2)}, replay.StateDone, 10},
+		{[]*replayer{part(2, replay.StateDone, 1), part(2, replay.StateDone, 2), part(2, replay.StateDone, 3), part(2, replay.StateFailed, 4)}, replay.StateFailed, 20},
+		{[]*replayer{part(0, replay.StateDone, 1), part(0, replay.StateFailed, 2)}, replay.StateFailed, 10},
+	} {
+		var shards []http.HandlerFunc
+		for _, p := range c.parts {
+			shards = append(shards, p.ServeHTTP)
+		}
+		var list ReplayList
+		f := frontOf(t, shards...)
+		body := callFront(f, "GET", "/admin/replay", "").Body.Bytes()
+		if err := json.Unmarshal(body, &list); err != nil || len(list.Replays) != 1 || list.Replays[0].State != c.state || list.Replays[0].Progress.Same != c.same {
+			t.Errorf("%s, %v", body, err)
+		}
+		c.parts[1].down = true
+		if w := callFront(f, "GET", "/admin/replay?id=R", ""); w.Code != 503 {
+			t.Errorf("a shard is silent: %d %s", w.Code, w.Body)
+		}
 	}
 }
 

@@ -81,9 +81,10 @@ func withMembers(object []byte, set map[string]any) ([]byte, error) {
 	return json.Marshal(members)
 }
 
-// replays lists the replays of all shards, the newest first. A replay that has parts is one item.
+// replays lists the replays of all shards, the newest first. That of a saga is one item, whatever shards have parts of it.
 func (f *Front) replays(w http.ResponseWriter, r *http.Request) {
-	parts := map[string][]*replay.Report{} // by id, then by shard
+	all := ReplayList{Replays: []replay.Report{}}
+	parts := map[string][]*replay.Report{} // of sagas, by id, then by shard
 	var missing, silent *recorded
 	silentShard := 0
 	for i := range f.shards {
@@ -101,32 +102,26 @@ func (f *Front) replays(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		for _, p := range one.Replays {
+			if p.Correlation != "" { // one shard has the instance
+				all.Replays = append(all.Replays, p)
+				continue
+			}
 			if parts[p.ID] == nil {
 				parts[p.ID] = make([]*replay.Report, len(f.shards))
 			}
 			parts[p.ID][i] = &p
 		}
 	}
-	all, alone := ReplayList{Replays: []replay.Report{}}, false
+	found := len(all.Replays)
 	for _, of := range parts {
-		known := slices.IndexFunc(of, func(p *replay.Report) bool { return p != nil })
-		if n := of[known].Shards; n > known { // a split copied the parts, so those of the first n shards are all
-			all.Replays = append(all.Replays, replay.Whole(of[:min(n, len(of))]))
-			continue
-		}
-		alone = true
-		for _, p := range of {
-			if p != nil {
-				all.Replays = append(all.Replays, *p)
-			}
-		}
+		all.Replays = append(all.Replays, replay.Whole(of))
 	}
 	switch {
-	case silent != nil && !alone:
+	case silent != nil && found == 0: // it has that replay, or a part of it
 		silent.explain(silentShard, "")
 		silent.copyTo(w)
 		return
-	case len(parts) == 0 && missing != nil:
+	case len(all.Replays) == 0 && missing != nil:
 		missing.copyTo(w)
 		return
 	}

@@ -150,11 +150,8 @@ func (x *shardCopy) mine(space format.Keyspace, k, v []byte) (bool, error) {
 		return x.has(a.Key), err
 	case format.Replay:
 		r, err := format.Decode[Replay]("replay", v)
-		if r.Correlation != "" {
-			return x.has(edda.Key{Tenant: r.Tenant, Saga: r.Saga, Correlation: r.Correlation}), err
-		}
-		parts := r.Shards > 0 || r.Ended.IsZero() // a front knows copied parts, and both halves go on
-		return parts || x.shard.Index == x.source.Index, err
+		// That of a saga runs on in both halves, and a front lists both as one.
+		return r.Correlation == "" || x.has(edda.Key{Tenant: r.Tenant, Saga: r.Saga, Correlation: r.Correlation}), err
 	}
 	return true, nil
 }
