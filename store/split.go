@@ -16,6 +16,7 @@ import (
 
 // A store is split into two, each with half of its keys, to double the shards of a cluster. What belongs to no key, such as
 // positions and manifests, is in both. So are claims: they know no key, and a claim that is not asked for does no harm.
+// Neither has marks, or what [DB.Sent] reads: streams of a cluster have replicas, and need nothing published again.
 
 // Split writes the two halves of the store into two new folders. The store itself stays as it is, and must not change
 // any more: nothing tells the halves from then on. cluster names what a store of all keys becomes a part of. tell is called

@@ -26,6 +26,7 @@ func TestASplitStoreIsTwo(t *testing.T) {
 				k := orderKey(fmt.Sprint("order", i))
 				db.commit(t, Change{Transitions: []edda.Transition{step(k, 1), step(k, 2)}})
 			}
+			db.commit(t, Change{Marks: []edda.Mark{{Stream: "S", Seq: 1, ID: "published"}}})
 			db.check(t)
 			before := byKey(t, db)
 			halves := splitInto(t, db, "shop")
@@ -62,6 +63,7 @@ func TestASplitStoreIsTwo(t *testing.T) {
 				}
 				same(t, "positions", must(half.Checkpoints()), must(db.Checkpoints()))
 				same(t, "manifests", len(must(half.Manifests())), len(must(db.Manifests())))
+				same(t, "marks, which need what was published", len(must(half.Marks())), 0)
 			}
 			if !maps.Equal(sum, db.index.counts) {
 				t.Errorf("the halves count %v, and the store %v", sum, db.index.counts)
