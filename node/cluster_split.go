@@ -64,10 +64,8 @@ func SplitCluster(ctx context.Context, s Settings, log *zap.Logger, to string) (
 	}
 	to = filepath.Clean(to)
 	partial := to + splitting
-	if err := os.MkdirAll(filepath.Dir(to), 0o750); err != nil {
-		return out, err
-	}
-	// A folder that exists is never removed here, because another split may still write it.
+	// A folder that exists is never removed here, because another split may still write it. The folder above is not made,
+	// because a power cut might take its name away, and the stores with it.
 	if err := os.Mkdir(partial, 0o700); errors.Is(err, os.ErrExist) {
 		return out, unfinished(to)
 	} else if err != nil {

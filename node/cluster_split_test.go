@@ -1,6 +1,8 @@
 package node
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,6 +29,9 @@ func TestASplitIsRefused(t *testing.T) {
 	}
 	testkit.WantError(t, split(s, to), edda.Permanent, "there is no store")
 	emptyStore(t, s)
+	if err := split(s, filepath.Join(to, "deeper")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a folder is made above the new one: %v", err)
+	}
 	left := filepath.Join(to+splitting, shardFolder+"0", "store", store.FileName)
 	testkit.Must(t, os.MkdirAll(filepath.Dir(left), 0o700))
 	testkit.Must(t, os.WriteFile(left, []byte("half of a store"), 0o600))
