@@ -2,17 +2,17 @@ package saga
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 
 	"edda"
-	"edda/manifests"
+	"edda/expression"
 )
 
 // rekeyed returns the name of an event that may have another key here than with another text of the saga; empty if there is
-// none. Only events that both texts hear count. A key may also change by what its expression reads: the config, what an
-// upcast makes of the event, and the with of a schedule. old may be nil.
+// none. Only events that both texts hear count. old may be nil.
 func (p *Program) rekeyed(old *Program) string {
 	if old == nil || old.Hash() == p.Hash() {
 		return ""
@@ -59,31 +59,95 @@ func heardBy(programs ...*Program) (out []edda.Event) {
 
 // sameKey reports whether two texts of a saga give an event the same key, each by its handler.
 func (p *Program) sameKey(ev edda.Event, h *handler, old *Program, was *handler) bool {
-	key, before := cmp.Or(h.key, p.key), cmp.Or(was.key, old.key)
-	if key == nil || before == nil {
-		return key == before
+	return reflect.DeepEqual(p.keyParts(ev, h), old.keyParts(ev, was))
+}
+
+// keyParts lists what decides the key that a handler gives an event: the expression, and what it reads of config, of the
+// with of a schedule and of what upcasts set. Their values are followed in turn.
+func (p *Program) keyParts(ev edda.Event, h *handler) []any {
+	k := keyParts{p: p, with: p.withOf(ev), decl: p.decl(ev), seen: map[string]bool{}}
+	k.expression(cmp.Or(h.key, p.key))
+	return k.parts
+}
+
+type keyParts struct {
+	p     *Program
+	with  any
+	decl  *eventDecl // may be nil
+	seen  map[string]bool
+	parts []any
+}
+
+func (k *keyParts) add(parts ...any) { k.parts = append(k.parts, parts...) }
+
+func (k *keyParts) expression(e *expression.Program) {
+	if e == nil {
+		return
 	}
-	if key.Source() != before.Source() {
-		return false
-	}
-	for _, ref := range key.Refs() {
-		path := ref[1:]
+	k.add(e.Source())
+	for _, ref := range e.Refs() {
+		at, path := fmt.Sprintf("%q", ref), ref[1:]
+		if k.seen[at] {
+			continue
+		}
+		k.seen[at] = true
 		switch ref[0] {
 		case "config":
-			if !reflect.DeepEqual(memberAt(p.config, path), memberAt(old.config, path)) {
-				return false
-			}
+			k.add(memberAt(k.p.config, path))
 		case "event":
-			if !reflect.DeepEqual(memberAt(p.withOf(ev), path), memberAt(old.withOf(ev), path)) {
-				return false
+			k.add(memberAt(k.with, path))
+			k.upcasts(path)
+		}
+	}
+}
+
+// upcasts adds those that may change what a path of the event leads to, each with the versions that it is applied to: they
+// apply in order, up to a gap.
+func (k *keyParts) upcasts(path []string) {
+	if k.decl == nil {
+		return
+	}
+	from := 0
+	for i, u := range k.decl.src.Upcast {
+		if i == 0 || u.From > k.decl.src.Upcast[i-1].From+1 {
+			from = u.From
+		}
+		applied := []any{from, min(u.From, k.decl.src.Version)}
+		for _, a := range k.decl.upcast[u.From].set {
+			if meet(a.path, path) {
+				k.add(applied, a.path)
+				k.value(a.value)
 			}
-			upcast := p.decl(ev).changes(path) || old.decl(ev).changes(path)
-			if upcast && !reflect.DeepEqual([]any{p.decl(ev).sources(), p.config}, []any{old.decl(ev).sources(), old.config}) {
-				return false
+		}
+		for _, unset := range k.decl.upcast[u.From].unset {
+			if meet(unset, path) {
+				k.add(applied, unset)
 			}
 		}
 	}
-	return true
+}
+
+// value adds a value without its positions, and what it reads.
+func (k *keyParts) value(v *value) {
+	k.add(v.src.Kind, v.src.Scalar, len(v.parts), len(v.items), len(v.fields))
+	k.expression(v.expr)
+	for _, p := range v.parts {
+		k.add(p.text, p.expr != nil)
+		k.expression(p.expr)
+	}
+	for _, item := range v.items {
+		k.value(item)
+	}
+	for _, f := range v.fields {
+		k.add(f.name)
+		k.value(f.value)
+	}
+}
+
+// meet reports whether one of two paths is a part of the other.
+func meet(a, b []string) bool {
+	n := min(len(a), len(b))
+	return slices.Equal(a[:n], b[:n])
 }
 
 // withOf is the with of an event's schedule; nil for other events.
@@ -104,60 +168,4 @@ func memberAt(v any, path []string) any {
 		v = object[name]
 	}
 	return v
-}
-
-// changes reports whether an upcast of the event may change what a path leads to. The receiver may be nil.
-func (d *eventDecl) changes(path []string) bool {
-	if d == nil {
-		return false
-	}
-	return slices.ContainsFunc(d.src.Upcast, func(u manifests.Upcast) bool {
-		names := u.Unset
-		for _, a := range u.Set {
-			names = append(names[:len(names):len(names)], a.Path)
-		}
-		return slices.ContainsFunc(names, func(n manifests.Name) bool {
-			to := strings.Split(n.Text, ".")
-			common := min(len(to), len(path))
-			return slices.Equal(to[:common], path[:common])
-		})
-	})
-}
-
-// sources are the version and the upcasts of an event without their positions. The receiver may be nil.
-func (d *eventDecl) sources() (out []any) {
-	if d == nil {
-		return nil
-	}
-	out = append(out, d.src.Version)
-	for _, u := range d.src.Upcast {
-		out = append(out, u.From)
-		for _, a := range u.Set {
-			out = append(out, a.Path.Text, sourcesOf(a.Value))
-		}
-		for _, n := range u.Unset {
-			out = append(out, n.Text)
-		}
-	}
-	return out
-}
-
-// sourcesOf is a value without its positions.
-func sourcesOf(v *manifests.Value) any {
-	out := []any{v.Kind, v.Scalar}
-	if v.Expr != nil {
-		out = append(out, v.Expr.Source)
-	}
-	for _, p := range v.Parts {
-		if out = append(out, p.Text); p.Expr != nil {
-			out = append(out, true, p.Expr.Source)
-		}
-	}
-	for _, item := range v.Items {
-		out = append(out, sourcesOf(item))
-	}
-	for _, f := range v.Fields {
-		out = append(out, f.Name, sourcesOf(f.Value))
-	}
-	return out
 }

@@ -35,6 +35,7 @@ func TestSkewOfShards(t *testing.T) {
 		reraised = "saga: order\nversion: 2\nkey: event.order_id\nevents: {Placed: {upcast: {1: {set: {order_id: \"${event.number}\"}}}}}\non:\n  Placed: {start: true, do: [{done: true}]}\n"
 		sinking  = "saga: order\nversion: 2\nkey: event.order_id\n\nevents: {Placed: {upcast: {1: {set: {order_id: \"${event.order}\"}}}}}\non:\n  Placed: {start: true, do: [{event: paid}, {done: true}]}\n"
 		priced   = "saga: order\nversion: 2\nkey: event.order_id\nevents: {Placed: {upcast: {1: {set: {price: 1}}}}}\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+		bounded  = "saga: order\nversion: 2\nkey: event.order_id\nconfig: {limit: 7, prefix: a}\nevents: {Placed: {upcast: {1: {set: {order_id: \"${config.prefix}${event.order}\"}}, 2: {set: {price: 1, tags: =config.limit}, unset: [sum]}}}}\non:\n  Placed: {start: true, do: [{done: true}]}\n"
 		nightly  = "saga: order\nversion: 1\nschedule: {night: {every: 1h, with: {shop: a, depth: 1}}}\non:\n  schedule.night: {start: true, key: event.shop, do: [{done: true}]}\n"
 		shopB    = "saga: order\nversion: 2\nschedule: {night: {every: 1h, with: {shop: b, depth: 1}}}\non:\n  schedule.night: {start: true, key: event.shop, do: [{done: true}]}\n"
 		deeper   = "saga: order\nversion: 2\nschedule: {night: {every: 1h, with: {shop: a, depth: 2}}}\non:\n  schedule.night: {start: true, key: event.shop, do: [{done: true}]}\n"
@@ -42,6 +43,18 @@ func TestSkewOfShards(t *testing.T) {
 		packed   = "saga: ship\nversion: 3\nkey: meta.correlation_id\non:\n  Begun: {start: true, do: [{done: true}]}\n  Packed: {start: true, do: [{done: true}]}\n"
 	)
 	of := func(texts ...string) []string { return texts }
+	upcast := func(config, upcasts string) string {
+		return "saga: order\nkey: event.order_id\nconfig: " + config + "\nevents: {Placed: {upcast: " + upcasts + "}}\non:\n  Placed: {start: true, do: [{done: true}]}\n"
+	}
+	computed := func(limit string) string {
+		return upcast("{limit: "+limit+"}", `{1: {set: {order_id: "=config[event.name]"}}}`)
+	}
+	feeding := func(from string) string {
+		return upcast("{}", "{1: {set: {order: =event."+from+"}}, 2: {set: {order_id: =event.order}}}")
+	}
+	gap := func(first string) string {
+		return upcast("{}", "{1: {set: {price: 1}}, "+first+": {set: {price: 2}}, 4: {set: {order_id: =event.order}}}")
+	}
 	for name, tt := range map[string]struct {
 		before, next []string
 		says         []string // one for each problem
@@ -75,6 +88,13 @@ func TestSkewOfShards(t *testing.T) {
 		"an upcast that gives the key":     {of(byOrder), of(reraised), []string{"for event Placed"}},
 		"an upcast that stays":             {of(raised), of(sinking), nil},
 		"an upcast beside the key":         {of(byOrder), of(priced), nil},
+		"config beside an upcast":          {of(strings.Replace(bounded, "7", "5", 1)), of(bounded), nil},
+		"config that an upcast reads":      {of(strings.Replace(bounded, "prefix: a", "prefix: b", 1)), of(bounded), []string{"for event Placed"}},
+		"config that it reads somewhere":   {of(computed("5")), of(computed("7")), []string{"for event Placed"}},
+		"a further upcast beside the key":  {of(strings.Replace(raised, "}}}}}", "}}, 2: {set: {price: 1}}}}}", 1)), of(raised), nil},
+		"an upcast that one before feeds":  {of(feeding("a")), of(feeding("b")), []string{"for event Placed"}},
+		"an upcast that closes a gap":      {of(gap("3")), of(gap("2")), []string{"for event Placed"}},
+		"an upcast that unsets the key":    {of(raised), of(strings.Replace(raised, "}}}}}", "}}, 2: {unset: [order_id]}}}}", 1)), []string{"for event Placed"}},
 		"what the key reads of a schedule": {of(nightly), of(shopB), []string{"for event schedule.night"}},
 		"other values of a schedule":       {of(nightly), of(deeper), nil},
 		"another name and trigger":         {of(order), of(strings.Replace(named, "Placed", "Order.Placed", 1)), []string{"saga sale takes the place of saga order"}},
