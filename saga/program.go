@@ -67,13 +67,16 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// defaultKey is the key of a saga that says none.
+const defaultKey = "meta.correlation_id"
+
 // Program is one compiled version of one saga. It is immutable and safe for
 // concurrent use.
 type Program struct {
 	m        *manifests.Saga
 	o        Options
 	verbs    verbs
-	key      *expression.Program // nil: meta.correlation_id
+	key      *expression.Program // nil: defaultKey
 	config   map[string]any
 	initial  json.RawMessage
 	schema   *jsonschema.Schema

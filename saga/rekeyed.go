@@ -66,7 +66,11 @@ func (p *Program) sameKey(ev edda.Event, h *handler, old *Program, was *handler)
 // with of a schedule and of what upcasts set. Their values are followed in turn.
 func (p *Program) keyParts(ev edda.Event, h *handler) []any {
 	k := keyParts{p: p, with: p.withOf(ev), decl: p.decl(ev), seen: map[string]bool{}}
-	k.expression(cmp.Or(h.key, p.key))
+	key := cmp.Or(h.key, p.key)
+	if key == nil {
+		k.add(defaultKey)
+	}
+	k.expression(key)
 	return k.parts
 }
 

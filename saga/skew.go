@@ -11,10 +11,10 @@ import (
 // Skew lists what may be lost or doubled while one shard runs this set and another still runs the set before:
 //
 //   - a shard with the set before ignores a fact that only this set takes, and refuses a start that only this set has;
-//   - an event that both sets hear may start an instance in two shards, or in none, if a saga gives it another key. It does
+//   - an event that both sets hear may reach two instances, in two shards, or none, if a saga gives it another key. It does
 //     if another handler with another key takes it over, if the source of the key differs, or if a member of config, an
 //     upcast or the with of a schedule differs that the key reads;
-//   - so may an event that starts another saga than before.
+//   - an event that starts another saga than before may start both, or neither.
 //
 // An event that only one of the sets hears is no skew: each shard takes it or not, as before or after a deployment.
 func (s *Set) Skew(before *Set) (out manifests.Problems) {
@@ -27,7 +27,7 @@ func (s *Set) Skew(before *Set) (out manifests.Problems) {
 			out = append(out, manifests.Problem{File: p.m.File, Pos: pos, Message: fmt.Sprintf(format, args...)})
 		}
 		if event := p.rekeyed(old); event != "" {
-			refuse(p.m.Name.Pos, "saga %s has another key than in the revision before, for event %s: an event of this moment may start an instance in two shards, or in none. "+
+			refuse(p.m.Name.Pos, "saga %s has another key than in the revision before, for event %s: an event of this moment may reach two instances, or none. "+
 				"The key may also differ by config, an upcast or the with of a schedule", name, event)
 		}
 		if former := s.former(p, before); former != "" {
