@@ -3,9 +3,9 @@ package saga
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"reflect"
 	"slices"
-	"strings"
 
 	"edda"
 	"edda/expression"
@@ -17,7 +17,7 @@ func (p *Program) rekeyed(old *Program) string {
 	if old == nil || old.Hash() == p.Hash() {
 		return ""
 	}
-	for _, ev := range heardBy(p, old) {
+	for ev := range heardBy(p, old) {
 		if hs, was := p.match(ev), old.match(ev); len(hs) > 0 && len(was) > 0 && !p.sameKey(ev, hs[0], old, was[0]) {
 			return cmp.Or(namesOf(ev)[0], ev.Name())
 		}
@@ -25,36 +25,48 @@ func (p *Program) rekeyed(old *Program) string {
 	return ""
 }
 
-// heardBy lists one event of each kind that the triggers and declarations of programs tell apart.
-func heardBy(programs ...*Program) (out []edda.Event) {
-	all := map[string]bool{}
+// heardBy yields one event of each kind that the triggers and declarations of programs tell apart. A program may be nil.
+func heardBy(programs ...*Program) iter.Seq[edda.Event] {
+	var alone []edda.Event // without a full type
+	all, aggregates := map[string]bool{}, map[string][]string{}
 	for _, p := range programs {
+		if p == nil {
+			continue
+		}
 		for _, name := range slices.Concat(p.outerTriggers(), sortedKeys(p.events)) {
 			all[name] = true
 		}
 		for _, s := range p.m.Schedule {
-			out = append(out, edda.Event{Kind: edda.KindSchedule, Type: s.Name.Text})
+			alone = append(alone, edda.Event{Kind: edda.KindSchedule, Type: s.Name.Text})
 		}
 	}
 	names := sortedKeys(all)
 	for _, name := range names {
-		out = append(out, edda.Event{Kind: edda.KindEvent, Type: name})
+		alone = append(alone, edda.Event{Kind: edda.KindEvent, Type: name})
 		for i, c := range name {
 			if c == '.' {
-				out = append(out, edda.Event{Kind: edda.KindEvent, AggregateType: name[:i], Type: name[i+1:]})
-			}
-		}
-		full := edda.Event{Kind: edda.KindEvent, FullType: name}
-		full.Type, _ = edda.ShortType(name)
-		out = append(out, full)
-		for _, other := range names { // the aggregate of a CloudEvent is not in its type
-			if aggregate, ok := strings.CutSuffix(other, "."+full.Type); ok {
-				full.AggregateType = aggregate
-				out = append(out, full)
+				aggregate, short := name[:i], name[i+1:]
+				aggregates[short] = append(aggregates[short], aggregate)
+				alone = append(alone, edda.Event{Kind: edda.KindEvent, AggregateType: aggregate, Type: short})
 			}
 		}
 	}
-	return out
+	return func(yield func(edda.Event) bool) {
+		for _, ev := range alone {
+			if !yield(ev) {
+				return
+			}
+		}
+		for _, name := range names {
+			full := edda.Event{Kind: edda.KindEvent, FullType: name}
+			full.Type, _ = edda.ShortType(name)
+			for _, full.AggregateType = range append([]string{""}, aggregates[full.Type]...) { // it is not in the type
+				if !yield(full) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // sameKey reports whether two texts of a saga give an event the same key, each by its handler.

@@ -18,6 +18,8 @@ import (
 //
 // An event that only one of the sets hears is no skew: each shard takes it or not, as before or after a deployment.
 func (s *Set) Skew(before *Set) (out manifests.Problems) {
+	all := s.listeners(before)
+	former := s.former(before, all)
 	for _, name := range s.names {
 		p, old := s.Starts(name), before.Starts(name)
 		if p == nil {
@@ -30,8 +32,8 @@ func (s *Set) Skew(before *Set) (out manifests.Problems) {
 			refuse(p.m.Name.Pos, "saga %s has another key than in the revision before, for event %s: an event of this moment may reach two instances, or none. "+
 				"The key may also differ by config, an upcast or the with of a schedule", name, event)
 		}
-		if former := s.former(p, before); former != "" {
-			refuse(p.m.Name.Pos, "saga %s takes the place of saga %s, whose keys are in other shards: an event of this moment may start both, or neither", name, former)
+		if former[name] != "" {
+			refuse(p.m.Name.Pos, "saga %s takes the place of saga %s, whose keys are in other shards: an event of this moment may start both, or neither", name, former[name])
 		}
 		emitted := map[string]bool{} // and therefore nothing new
 		if old != nil {
@@ -44,7 +46,7 @@ func (s *Set) Skew(before *Set) (out manifests.Problems) {
 					name, a.Name.Text, a.Name.Text, name)
 			case a.Kind == "event" && !emitted[a.Kind+" "+a.Name.Text]:
 				fact := edda.Event{Kind: edda.KindEvent, AggregateType: name, Type: a.Name.Text}
-				for _, other := range s.names {
+				for _, other := range all.of(fact) {
 					if hears(s.Starts(other), fact) > hears(before.Starts(other), fact) {
 						refuse(a.Pos, "saga %s emits %s.%s from this revision on, and saga %s takes it only then: a shard that has the one before would ignore it. "+
 							"Deploy %s first, and then %s", name, name, a.Name.Text, other, other, name)
@@ -56,28 +58,62 @@ func (s *Set) Skew(before *Set) (out manifests.Problems) {
 	return out
 }
 
-// former is another saga of the set before, that an event started which starts this one instead from now on; empty if there
-// is none.
-func (s *Set) former(p *Program, before *Set) string {
-	now := before.Starts(p.Saga())
-	if now != nil && now.Hash() == p.Hash() {
-		return ""
+// former maps a saga to another one of the set before, if an event started that one which starts the first one instead from
+// now on.
+func (s *Set) former(before *Set, all listeners) map[string]string {
+	begins := func(from, to *Set, name string, ev edda.Event) bool { // to start with the event
+		return hears(to.Starts(name), ev) == starts && hears(from.Starts(name), ev) < starts
 	}
-	for _, name := range before.names {
-		old := before.Starts(name)
-		if old == nil || name == p.Saga() {
-			continue
-		}
-		if next := s.Starts(name); next != nil && next.Hash() == old.Hash() {
-			continue
-		}
-		if slices.ContainsFunc(heardBy(p, old), func(ev edda.Event) bool {
-			return hears(p, ev) == starts && hears(now, ev) < starts && hears(old, ev) == starts && hears(s.Starts(name), ev) < starts
-		}) {
-			return name
+	var moved []*Program
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(s.names, before.names)))) {
+		programs := []*Program{s.Starts(name), before.Starts(name)}
+		for ev := range heardBy(programs...) {
+			if begins(before, s, name, ev) || begins(s, before, name, ev) {
+				moved = append(moved, programs...)
+				break
+			}
 		}
 	}
-	return ""
+	out := map[string]string{}
+	for ev := range heardBy(moved...) {
+		names := all.of(ev)
+		come := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return out[name] != "" || !begins(before, s, name, ev) })
+		if len(come) == 0 {
+			continue
+		}
+		if gone := slices.IndexFunc(names, func(name string) bool { return begins(s, before, name, ev) }); gone >= 0 {
+			for _, name := range come {
+				out[name] = names[gone]
+			}
+		}
+	}
+	return out
+}
+
+// listeners has the sagas of two sets by the triggers of their texts that start.
+type listeners map[string][]string
+
+func (s *Set) listeners(before *Set) listeners {
+	out := listeners{}
+	for _, set := range []*Set{s, before} {
+		for _, name := range set.names {
+			if p := set.Starts(name); p != nil {
+				for _, trigger := range slices.Concat(sortedKeys(p.plain), sortedKeys(p.joins)) {
+					out[trigger] = append(out[trigger], name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// of lists the sagas that may hear an event, sorted.
+func (l listeners) of(ev edda.Event) (out []string) {
+	for _, name := range namesOf(ev) {
+		out = append(out, l[name]...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // startedBy is what a saga of the set does with the start of a child.

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -101,6 +102,8 @@ func TestSkewOfShards(t *testing.T) {
 		"other values of a schedule":       {of(nightly), of(deeper), nil},
 		"another name and trigger":         {of(order), of(strings.Replace(named, "Placed", "Order.Placed", 1)), []string{"saga sale takes the place of saga order"}},
 		"a start moves to another saga":    {of(order), of(idle, named), []string{"saga sale takes the place of saga order"}},
+		"another name and schedule":        {of(nightly), of(strings.Replace(nightly, "order", "sale", 1)), []string{"saga sale takes the place of saga order"}},
+		"a full type and another name":     {of(strings.Replace(order, "Placed", "Order.Placed", 1)), of(strings.Replace(named, "Placed", "com.shop.Placed.v2", 1)), []string{"saga sale takes the place of saga order"}},
 		"beside the one before":            {of(order), of(order, named), nil},
 		"gone":                             {of(order, ship), of(ship), nil},
 	} {
@@ -112,5 +115,23 @@ func TestSkewOfShards(t *testing.T) {
 				t.Errorf("%q\nwant %q", got, tt.says)
 			}
 		})
+	}
+}
+
+// TestSkewOfManySagas: before, each saga was compared with each other one, so a large revision took longer than a call may.
+func TestSkewOfManySagas(t *testing.T) {
+	allocations := func(sagas int) float64 {
+		revision := func(version int, first string) *Set {
+			var texts []string
+			for i := range sagas {
+				texts = append(texts, fmt.Sprintf("saga: s%d\nversion: %d\nkey: event.id\non:\n  S%d.Created: {start: true, do: [{event: e}]}\n  s%d.%s: {do: [{event: f%d}, {done: true}]}\n", i, version, i, (i+1)%sagas, first, version))
+			}
+			return setOf(t, texts...)
+		}
+		before, next := revision(1, "f1"), revision(2, "f2")
+		return testing.AllocsPerRun(1, func() { next.Skew(before) })
+	}
+	if few, many := allocations(40), allocations(80); many > 2.5*few {
+		t.Errorf("%.0f allocations for 40 sagas, and %.0f for 80", few, many)
 	}
 }
