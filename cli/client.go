@@ -43,6 +43,7 @@ type client struct {
 	who    credentials
 	by     string // by and why are for the audit
 	why    string
+	within time.Duration // how long to wait for an answer; zero means callTimeout
 }
 
 // registerActor adds the flags of an audited command.
@@ -134,7 +135,7 @@ type problemBody struct {
 
 // call makes one request and returns the answer's JSON.
 func (c *client) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.within, callTimeout))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, c.base()+path, bytes.NewReader(body))
 	if err != nil {
@@ -210,7 +211,7 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func (c *client) unreachable(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("no answer from %s within %s", c.base(), callTimeout)
+		return fmt.Errorf("no answer from %s within %s", c.base(), cmp.Or(c.within, callTimeout))
 	}
 	var u *url.Error
 	if errors.As(err, &u) {

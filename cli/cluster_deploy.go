@@ -101,6 +101,7 @@ func (c *client) deploy(ctx context.Context, paths []string, query url.Values, w
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
+	c.within = server.DeployTimeout
 	until := time.Now().Add(wait)
 	for {
 		raw, err := c.call(ctx, http.MethodPost, path, text)

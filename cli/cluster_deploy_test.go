@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -52,6 +54,16 @@ func TestADeploymentWaitsForAnOwner(t *testing.T) {
 				t.Errorf("%d %s%s, want %d %s; calls %q", code, out, said, tt.code, tt.want, s.calls)
 			}
 		})
+	}
+}
+
+// TestADeploymentMayTakeLongerThanACall: several shards take a large revision in.
+func TestADeploymentMayTakeLongerThanACall(t *testing.T) {
+	ended, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	c := &client{term: &terminal{out: io.Discard, err: io.Discard}, addr: "http://127.0.0.1:1"}
+	if _, err := c.deploy(ended, []string{"../manifests/examples/01-trip.yaml"}, nil, 0); err == nil || !strings.Contains(err.Error(), "no answer from http://127.0.0.1:1 within 3m0s") {
+		t.Error(err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -89,6 +90,35 @@ func TestADeploymentIsTakenInOnlyBesideTheRevisionItWasJudgedWith(t *testing.T) 
 	}
 	q.Body.Files[0].Content = []byte("saga: a\n")
 	if _, err := p.Deploy(t.Context(), q); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "deploy them again") {
+		t.Errorf("other files: %v", err)
+	}
+}
+
+// TestTheTestsOfARevisionRunOnce: over shards it is judged and then taken in, within one call.
+func TestTheTestsOfARevisionRunOnce(t *testing.T) {
+	p := stored(t)
+	p.settings.Data, p.set, p.stay = t.TempDir(), testkit.Set(t, nightly), &stay{}
+	p.pipeline.Store(&pipeline{})
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	judge := func(ctx context.Context, text string, tests testCheck) error {
+		next := store.Deployment{Revision: 2, Files: []store.DeployedFile{{Name: "a.yaml", Content: []byte(text)}}}
+		testkit.Must(t, p.settings.writeRevision(next))
+		problems, err := p.reloadManifests(ctx, taking{next: &next, tests: tests, checkOnly: true})
+		if len(problems) > 0 {
+			t.Error(problems)
+		}
+		return err
+	}
+	testkit.Must(t, judge(t.Context(), nightly, testsSkipped))
+	if err := judge(cut, nightly, testsMustPass); !errors.Is(err, edda.Temporary) {
+		t.Errorf("the tests were skipped before, and must run: %v", err)
+	}
+	testkit.Must(t, judge(t.Context(), nightly, testsMustPass))
+	if err := judge(cut, nightly, testsMustPass); err != nil {
+		t.Errorf("the tests have passed: %v", err)
+	}
+	if err := judge(cut, nightly+"# edited\n", testsMustPass); !errors.Is(err, edda.Temporary) {
 		t.Errorf("other files: %v", err)
 	}
 }

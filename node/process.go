@@ -120,6 +120,7 @@ type process struct {
 	reloading sync.Mutex // one reload at a time; guards the fields below
 	set       *saga.Set
 	effects   []*effects.Effect
+	tested    string // the hash of the revision whose tests passed last
 }
 
 // newProcess acquires what every part needs: the address, the folder and the store. It

@@ -78,12 +78,15 @@ func (p *process) reloadManifests(ctx context.Context, in taking) (manifests.Pro
 	if err != nil || l.problems.Failed() {
 		return l.problems, err
 	}
-	if p.stay != nil && in.next == nil {
-		in.tests = testsSkipped // they were judged when the revision came
+	if p.stay != nil && (in.next == nil || in.next.Hash() == p.tested) {
+		in.tests = testsSkipped // they passed when the revision came, or when this shard judged it
 	}
 	tests, err := l.runTests(ctx, in.tests)
 	if l.problems = append(tests, l.problems...); err != nil || l.problems.Failed() {
 		return l.problems, err
+	}
+	if in.next != nil && in.tests == testsMustPass {
+		p.tested = in.next.Hash()
 	}
 	if in.checkOnly {
 		_, problems, err := p.compose(l, in)

@@ -266,55 +266,6 @@ func (f *Front) reload(w http.ResponseWriter, r *http.Request) {
 	a.copyTo(w)
 }
 
-// deploy has each shard judge the manifests before the first one takes them in: one of them may lack a secret. Each takes
-// them in only beside the revision that it has judged them with, so two deployments at once do not both succeed. All shards
-// note one time: that of the first deployment of these files, if it broke off.
-func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
-	body, ok := whole(w, r)
-	if !ok {
-		return
-	}
-	query := r.URL.Query()
-	only := query.Get("check") == "true"
-	ask := func(shard int) *recorded {
-		again := r.Clone(r.Context())
-		again.URL.RawQuery, again.Body = query.Encode(), io.NopCloser(bytes.NewReader(body))
-		return f.ask(again, shard)
-	}
-	var a *recorded
-	at, judged := time.Now(), make([]Deployed, len(f.shards))
-	query.Set("check", "true")
-	for i := range f.shards {
-		a = ask(i)
-		if !f.decode(w, a, i, "", &judged[i]) {
-			return
-		}
-		if since := judged[i].Since; !since.IsZero() && since.Before(at) {
-			at = since
-		}
-	}
-	if only {
-		a.copyTo(w)
-		return
-	}
-	query.Del("check")
-	query.Set("time", at.UTC().Format(time.RFC3339Nano))
-	for i, after := range judged {
-		if query.Del("on"); after.Hash != "" { // an older version of Edda names none
-			query.Set("on", after.On())
-		}
-		hint := takenBefore
-		if i == 0 {
-			hint = ""
-		}
-		if a = ask(i); a.status >= 300 {
-			a.explain(i, hint)
-			break
-		}
-	}
-	a.copyTo(w)
-}
-
 // takenBefore explains the failure of a shard behind others.
 const takenBefore = "the shards before it have taken the call, and take it again without harm: repeat it"
 

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 // TestManifestsAreJudgedByAllShardsFirst: what one of them refuses, such as for a secret that its node lacks, changes none.
 func TestManifestsAreJudgedByAllShardsFirst(t *testing.T) {
+	var mu sync.Mutex // guards got
 	var got []string
 	shard := func(i int, refuses string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -24,7 +26,9 @@ func TestManifestsAreJudgedByAllShardsFirst(t *testing.T) {
 				t.Errorf("the query %s: want the time of the deployment when it is taken in", r.URL.RawQuery)
 			}
 			query.Del("time")
+			mu.Lock()
 			got = append(got, fmt.Sprintf("%d %s %s", i, query.Encode(), text))
+			mu.Unlock()
 			if r.URL.Query().Get("check") == refuses {
 				problem(w, http.StatusUnprocessableEntity, "the manifests have errors")
 				return
@@ -47,11 +51,42 @@ func TestManifestsAreJudgedByAllShardsFirst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got = nil
 			a := callFront(frontOf(t, shard(0, "never"), shard(1, tt.refuses)), "POST", "/cluster/manifests"+tt.query, "F")
+			slices.Sort(got[:2]) // these are asked at once
 			if a.Code != tt.code || !strings.Contains(a.Body.String(), tt.says) || !slices.Equal(got, tt.calls) {
 				t.Errorf("%d %s\ncalls %q\nwant  %q", a.Code, a.Body, got, tt.calls)
 			}
 		})
 	}
+}
+
+// TestShardsJudgeManifestsAtOnce: one after the other took longer than the call. It may take longer than others, too.
+func TestShardsJudgeManifestsAtOnce(t *testing.T) {
+	var judging sync.WaitGroup
+	judging.Add(2)
+	shard := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("check") {
+			judging.Done()
+			judging.Wait() // for the other shard
+		}
+		answer(w, http.StatusOK, Deployed{Revision: 2})
+	}
+	f := frontOf(t, shard, shard)
+	w := &patient{ResponseRecorder: httptest.NewRecorder()}
+	f.Handler().ServeHTTP(w, httptest.NewRequest("POST", "http://127.0.0.1/cluster/manifests?check=true", strings.NewReader("F")))
+	if w.Code != http.StatusOK || time.Until(w.deadline) < 2*writeTimeout {
+		t.Errorf("%d %s; it may be written until %s", w.Code, w.Body, w.deadline)
+	}
+}
+
+// patient notes until when an answer may be written.
+type patient struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+}
+
+func (p *patient) SetWriteDeadline(t time.Time) error {
+	p.deadline = t
+	return nil
 }
 
 // deployable is a shard that takes manifests in as a process does.

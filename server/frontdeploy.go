@@ -1,0 +1,73 @@
+package server
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// DeployTimeout bounds a deployment over shards. One takes in a revision of [MaxDeployment] within writeTimeout.
+const DeployTimeout = 3 * time.Minute
+
+// deploy has all shards judge the manifests before the first one takes them in: one of them may lack a secret. Each takes
+// them in only beside the revision that it has judged them with, so two deployments at once do not both succeed. All shards
+// note one time: that of the first deployment of these files, if it broke off.
+func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(DeployTimeout)) // a test may have no connection
+	body, ok := whole(w, r)
+	if !ok {
+		return
+	}
+	query := r.URL.Query()
+	only := query.Get("check") == "true"
+	query.Del("check")
+	query.Del("on")
+	ask := func(shard int, name, value string, after Deployed) *recorded {
+		again, q := r.Clone(r.Context()), maps.Clone(query)
+		q.Set(name, value)
+		if after.Hash != "" { // an older version of Edda names none
+			q.Set("on", after.On())
+		}
+		again.URL.RawQuery, again.Body = q.Encode(), io.NopCloser(bytes.NewReader(body))
+		return f.ask(again, shard)
+	}
+	check := func(after []Deployed) (out []Deployed, ok bool) {
+		out, answers := make([]Deployed, len(after)), make([]*recorded, len(after))
+		var all sync.WaitGroup
+		for i := range after {
+			all.Go(func() { answers[i] = ask(i, "check", "true", after[i]) })
+		}
+		all.Wait()
+		for i, a := range answers {
+			if !f.decode(w, a, i, "", &out[i]) {
+				return nil, false
+			}
+		}
+		return out, true
+	}
+	judged, ok := check(make([]Deployed, len(f.shards)))
+	if !ok {
+		return
+	}
+	if only {
+		answer(w, http.StatusOK, judged[len(judged)-1])
+		return
+	}
+	at := time.Now()
+	for _, d := range judged {
+		if !d.Since.IsZero() && d.Since.Before(at) {
+			at = d.Since
+		}
+	}
+	taken, hint := make([]Deployed, len(f.shards)), ""
+	for i := range taken {
+		if !f.decode(w, ask(i, "time", at.UTC().Format(time.RFC3339Nano), judged[i]), i, hint, &taken[i]) {
+			return
+		}
+		hint = takenBefore
+	}
+	answer(w, http.StatusOK, taken[len(taken)-1])
+}
