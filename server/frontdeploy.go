@@ -13,8 +13,8 @@ import (
 const DeployTimeout = 3 * time.Minute
 
 // deploy has all shards judge the manifests before the first one takes them in: one of them may lack a secret. Each takes
-// them in only beside the revision that it has judged them with, so two deployments at once do not both succeed. All shards
-// note one time: that of the first deployment of these files, if it broke off.
+// them in only beside the revision that it has judged them with, and in the end all must run them. So two deployments at once
+// do not both succeed. All shards note one time: that of the first deployment of these files, if it broke off.
 func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(DeployTimeout)) // a test may have no connection
 	body, ok := whole(w, r)
@@ -69,5 +69,7 @@ func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
 		}
 		hint = takenBefore
 	}
-	answer(w, http.StatusOK, taken[len(taken)-1])
+	if _, ok := check(taken); ok { // another deployment may have come to the first shards meanwhile
+		answer(w, http.StatusOK, taken[len(taken)-1])
+	}
 }
