@@ -45,8 +45,8 @@ type DeployOrder struct {
 
 // Deployed is the result of a deployment, or why it changed nothing.
 type Deployed struct {
-	Revision uint64    `json:"revision" doc:"that runs now"`
-	Changed  bool      `json:"changed" doc:"false if these files ran already, or were only judged"`
+	Revision uint64    `json:"revision" doc:"that runs now; over shards that of the first one"`
+	Changed  bool      `json:"changed" doc:"false if these files ran already in all shards, or were only judged"`
 	Problems []Problem `json:"problems,omitempty"`
 	Hash     string    `json:"hash,omitempty" doc:"of the files of the revision that runs now"`
 	Since    time.Time `json:"since,omitzero" doc:"when the revision that runs now came; absent if it has other files than these"`

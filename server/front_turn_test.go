@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -181,6 +182,26 @@ func TestADeploymentThatBrokeOffGoesOnWithItsTime(t *testing.T) {
 	want := []string{"2026-01-01T11:59:59.8Z"}
 	if w.Code != http.StatusOK || !slices.Equal(shards[0].at, want) || shards[1].at != nil || !slices.Equal(shards[2].at, want) {
 		t.Errorf("%d %s; the times are %v, %v, %v", w.Code, w.Body, shards[0].at, shards[1].at, shards[2].at)
+	}
+}
+
+// TestADeploymentAnswersForAllShards: before, the answer was that of the last one, which may have run the files already.
+func TestADeploymentAnswersForAllShards(t *testing.T) {
+	both, one := Problem{File: "a.yaml", Warning: true, Message: "it never ends"}, Problem{Warning: true, Message: "shard 0 begins late"}
+	shard := func(d Deployed) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, d) }
+	}
+	f := frontOf(t,
+		shard(Deployed{Revision: 3, Changed: true, Hash: "A", Problems: []Problem{both, one}}),
+		shard(Deployed{Revision: 5, Changed: true, Hash: "A", Problems: []Problem{both}}),
+		shard(Deployed{Revision: 4, Hash: "A"}))
+	for _, query := range []string{"", "?check=true"} {
+		var d Deployed
+		w := callFront(f, "POST", "/cluster/manifests"+query, "A")
+		testkit.Must(t, json.Unmarshal(w.Body.Bytes(), &d))
+		if !d.Changed || d.Revision != 3 || !slices.Equal(d.Problems, []Problem{both, one}) {
+			t.Errorf("%q: %+v", query, d)
+		}
 	}
 }
 

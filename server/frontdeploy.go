@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -53,7 +54,7 @@ func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if only {
-		answer(w, http.StatusOK, judged[len(judged)-1])
+		answer(w, http.StatusOK, together(judged))
 		return
 	}
 	at := time.Now()
@@ -70,6 +71,20 @@ func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
 		hint = takenBefore
 	}
 	if _, ok := check(taken); ok { // another deployment may have come to the first shards meanwhile
-		answer(w, http.StatusOK, taken[len(taken)-1])
+		answer(w, http.StatusOK, together(taken))
 	}
+}
+
+// together is the answer of all shards. The revision is that of the first one, whose files a GET shows.
+func together(shards []Deployed) Deployed {
+	all := shards[0]
+	for _, d := range shards[1:] {
+		all.Changed = all.Changed || d.Changed
+		for _, p := range d.Problems {
+			if !slices.Contains(all.Problems, p) {
+				all.Problems = append(all.Problems, p)
+			}
+		}
+	}
+	return all
 }
