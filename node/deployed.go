@@ -308,7 +308,7 @@ func (p *process) Deploy(ctx context.Context, q server.DeployOrder) (out server.
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
 	runs := p.stay.runs()
-	next.Revision, out.Revision, out.Hash = runs.Revision+1, runs.Revision, runs.Hash()
+	next.Revision, out.Revision, out.Hash, out.Time = runs.Revision+1, runs.Revision, runs.Hash(), runs.Time
 	if out.Hash == next.Hash() {
 		out.Since = runs.Time
 		return out, nil
@@ -333,7 +333,7 @@ func (p *process) Deploy(ctx context.Context, q server.DeployOrder) (out server.
 	if err != nil || problems.Failed() || q.Check {
 		return out, errors.Join(err, os.RemoveAll(p.settings.revisionDir(next.Revision)))
 	}
-	out.Revision, out.Changed, out.Hash, out.Since = next.Revision, true, next.Hash(), next.Time
+	out.Revision, out.Changed, out.Hash, out.Time, out.Since = next.Revision, true, next.Hash(), next.Time, next.Time
 	p.stay.runsFrom(next)
 	if err := p.settings.keepRevisions(next.Revision); err != nil {
 		p.log.Warn("old revisions of the manifests stay in the folder", zap.Error(err))

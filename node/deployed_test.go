@@ -85,12 +85,12 @@ func TestADeploymentIsTakenInOnlyBesideTheRevisionItWasJudgedWith(t *testing.T) 
 	q.On = "2-0123456789abcdef"
 	q.Body.Files = []server.ManifestFile{{Name: "a.yaml"}, {Name: "b.yaml", Content: []byte("saga: b\n")}}
 	d, err := p.Deploy(t.Context(), q)
-	if err != nil || d.Changed || d.Hash != runs.Hash() || !d.Since.Equal(runs.Time) || d.On() != "3-"+runs.Hash() {
+	if err != nil || d.Changed || d.Hash != runs.Hash() || !d.Since.Equal(runs.Time) || !d.Time.Equal(runs.Time) || d.On() != "3-"+runs.Hash() {
 		t.Errorf("the files that run: %+v, %v", d, err)
 	}
 	q.Body.Files[0].Content = []byte("saga: a\n")
-	if _, err := p.Deploy(t.Context(), q); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "deploy them again") {
-		t.Errorf("other files: %v", err)
+	if d, err := p.Deploy(t.Context(), q); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "deploy them again") || !d.Since.IsZero() || !d.Time.Equal(runs.Time) {
+		t.Errorf("other files: %+v, %v", d, err)
 	}
 }
 

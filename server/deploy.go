@@ -49,7 +49,8 @@ type Deployed struct {
 	Changed  bool      `json:"changed" doc:"false if these files ran already in all shards, or were only judged"`
 	Problems []Problem `json:"problems,omitempty"`
 	Hash     string    `json:"hash,omitempty" doc:"of the files of the revision that runs now"`
-	Since    time.Time `json:"since,omitzero" doc:"when the revision that runs now came; absent if it has other files than these"`
+	Time     time.Time `json:"time,omitzero" doc:"when the revision that runs now came"`
+	Since    time.Time `json:"since,omitzero" doc:"the same; absent if it has other files than these"`
 }
 
 // On names the revision that runs, as [DeployOrder] does.

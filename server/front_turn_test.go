@@ -118,7 +118,7 @@ func (d *deployable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		d.at = append(d.at, q.Get("time"))
 		since, _ := time.Parse(time.RFC3339Nano, q.Get("time"))
-		d.runs, d.content = Deployed{Revision: out.Revision + 1, Hash: string(body), Since: since}, string(body)
+		d.runs, d.content = Deployed{Revision: out.Revision + 1, Hash: string(body), Time: since, Since: since}, string(body)
 		out = d.runs
 	}
 	answer(w, http.StatusOK, out)
@@ -170,18 +170,43 @@ func TestADeploymentSaysIfAnotherHasCome(t *testing.T) {
 	}
 }
 
-// TestADeploymentThatBrokeOffGoesOnWithItsTime: a new schedule has the same first time in all shards.
+// TestADeploymentThatBrokeOffGoesOnWithItsTime: a new schedule has the same first time in all shards. A rollback to files
+// that one of them still runs is no such deployment: its schedules would start since long ago.
 func TestADeploymentThatBrokeOffGoesOnWithItsTime(t *testing.T) {
-	begun := time.Date(2026, 1, 1, 11, 59, 59, 8e8, time.UTC)
-	shards := []*deployable{
-		{runs: Deployed{Revision: 1, Hash: "F"}, content: "F"},
-		{runs: Deployed{Revision: 2, Hash: "A", Since: begun}, content: "A"},
-		{runs: Deployed{Revision: 1, Hash: "F"}, content: "F"},
-	}
-	w := callFront(frontOf(t, shards[0].ServeHTTP, shards[1].ServeHTTP, shards[2].ServeHTTP), "POST", "/cluster/manifests", "A")
-	want := []string{"2026-01-01T11:59:59.8Z"}
-	if w.Code != http.StatusOK || !slices.Equal(shards[0].at, want) || shards[1].at != nil || !slices.Equal(shards[2].at, want) {
-		t.Errorf("%d %s; the times are %v, %v, %v", w.Code, w.Body, shards[0].at, shards[1].at, shards[2].at)
+	year := func(n int) time.Time { return time.Date(n, 1, 1, 11, 59, 59, 8e8, time.UTC) }
+	for name, tt := range map[string]struct {
+		shards []Deployed // the hash is the files, too
+		goesOn bool
+	}{
+		"it broke off":                     {[]Deployed{{Hash: "F", Time: year(2025)}, {Hash: "A", Time: year(2026)}, {Hash: "F", Time: year(2025)}}, true},
+		"it broke off twice":               {[]Deployed{{Hash: "A", Time: year(2025)}, {Hash: "A", Time: year(2026)}, {Hash: "F", Time: year(2025)}}, true},
+		"back to older files":              {[]Deployed{{Hash: "B", Time: year(2027)}, {Hash: "A", Time: year(2026)}, {Hash: "A", Time: year(2026)}}, false},
+		"back while another one broke off": {[]Deployed{{Hash: "B", Time: year(2027)}, {Hash: "A", Time: year(2026)}, {Hash: "F", Time: year(2025)}}, false},
+		"an owner says no time":            {[]Deployed{{Hash: "F"}, {Hash: "A", Time: year(2026)}, {Hash: "F", Time: year(2025)}}, false},
+		"new files":                        {[]Deployed{{Hash: "F", Time: year(2026)}, {Hash: "F", Time: year(2026)}, {Hash: "F", Time: year(2026)}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var shards []*deployable
+			var handlers []http.HandlerFunc
+			for _, d := range tt.shards {
+				if d.Hash == "A" {
+					d.Since = d.Time
+				}
+				s := &deployable{runs: d, content: d.Hash}
+				shards, handlers = append(shards, s), append(handlers, s.ServeHTTP)
+			}
+			before := time.Now()
+			w := callFront(frontOf(t, handlers...), "POST", "/cluster/manifests", "A")
+			if w.Code != http.StatusOK {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+			for i, s := range shards {
+				ran := tt.shards[i].Hash == "A"
+				if ran != (s.at == nil) || !ran && (tt.goesOn && !s.runs.Time.Equal(year(2026)) || !tt.goesOn && s.runs.Time.Before(before)) {
+					t.Errorf("shard %d runs %s since %s", i, s.content, s.runs.Time)
+				}
+			}
+		})
 	}
 }
 

@@ -15,7 +15,7 @@ const DeployTimeout = 3 * time.Minute
 
 // deploy has all shards judge the manifests before the first one takes them in: one of them may lack a secret. Each takes
 // them in only beside the revision that it has judged them with, and in the end all must run them. So two deployments at once
-// do not both succeed. All shards note one time: that of the first deployment of these files, if it broke off.
+// do not both succeed. All shards note one time: see [begun].
 func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(DeployTimeout)) // a test may have no connection
 	body, ok := whole(w, r)
@@ -57,12 +57,7 @@ func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, together(judged))
 		return
 	}
-	at := time.Now()
-	for _, d := range judged {
-		if !d.Since.IsZero() && d.Since.Before(at) {
-			at = d.Since
-		}
-	}
+	at := begun(judged)
 	taken, hint := make([]Deployed, len(f.shards)), ""
 	for i := range taken {
 		if !f.decode(w, ask(i, "time", at.UTC().Format(time.RFC3339Nano), judged[i]), i, hint, &taken[i]) {
@@ -73,6 +68,22 @@ func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
 	if _, ok := check(taken); ok { // another deployment may have come to the first shards meanwhile
 		answer(w, http.StatusOK, together(taken))
 	}
+}
+
+// begun is the time of a deployment that goes on, or else now. It goes on if the files came to a shard after all that the
+// others run: files that are older are deployed anew.
+func begun(judged []Deployed) (at time.Time) {
+	for _, d := range judged {
+		if d.Since.After(at) {
+			at = d.Since
+		}
+	}
+	for _, d := range judged {
+		if d.Since.IsZero() && (d.Time.IsZero() || !d.Time.Before(at)) { // an older version of Edda says no time
+			return time.Now()
+		}
+	}
+	return at
 }
 
 // together is the answer of all shards. The revision is that of the first one, whose files a GET shows.
