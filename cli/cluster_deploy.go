@@ -76,7 +76,7 @@ Then nothing changes either.`,
 	}
 	c.registerReason(cmd)
 	cmd.Flags().BoolVar(&skipTests, "skip-tests", false, "take the manifests in although some of their tests fail; needs --why")
-	cmd.Flags().BoolVar(&acceptSkew, "accept-skew", false, "take in also facts and starts that a shard with the previous revision would lose; needs --why")
+	cmd.Flags().BoolVar(&acceptSkew, "accept-skew", false, "deploy also what may lose or double events while shards run two revisions; needs --why")
 	cmd.Flags().BoolVar(&check, "check", false, "only judge the manifests, by the owner of each shard; nothing changes")
 	cmd.Flags().DurationVar(&wait, "wait", deployWait, "how long to try again while no node answers or owns the store")
 	c.output.register(cmd)

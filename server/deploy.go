@@ -33,7 +33,7 @@ type Revision struct {
 type DeployOrder struct {
 	Operator
 	SkipTests  bool `query:"skip_tests" doc:"take the manifests in although tests of theirs fail; needs a reason"`
-	AcceptSkew bool `query:"accept_skew" doc:"take in also facts and starts that a shard with the previous revision would lose; needs a reason"`
+	AcceptSkew bool `query:"accept_skew" doc:"deploy also what may lose or double events while shards run two revisions; needs a reason"`
 	Check      bool `query:"check" doc:"only judge the manifests; nothing changes"`
 	// On and Time are set where a call goes to several shards.
 	On   string    `query:"on" doc:"the revision that must run, as number-hash; another one refuses the call, unless it has these files"`

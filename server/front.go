@@ -434,8 +434,8 @@ func (f *Front) ask(r *http.Request, shard int) (a *recorded) {
 		case broken != nil && broken != http.ErrAbortHandler:
 			panic(broken)
 		case a.tooLarge:
-			a = &recorded{header: http.Header{}}
-			problem(a, http.StatusUnprocessableEntity, fmt.Sprintf("the answer has more than %d MiB: ask for fewer with limit", maxRecorded>>20))
+			a = &recorded{header: http.Header{}, tooLarge: true}
+			problem(a, http.StatusUnprocessableEntity, fmt.Sprintf("the answer has more than %d MiB: name the shard, with --shard or in the header %s", maxRecorded>>20, strings.ToLower(ShardHeader)))
 		case broken != nil: // the shard's owner broke off, or the caller has gone
 			a = brokenOff(r.Method)
 		}

@@ -315,9 +315,12 @@ func TestAPageThatIsTooLargeSaysSo(t *testing.T) {
 				}
 			}
 		}
-		w := callFront(frontOf(t, large), "GET", "/v1/instances?limit=1000", "")
-		if w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "ask for fewer with limit") {
-			t.Errorf("a page %s: %d %.200s", name, w.Code, w.Body)
+		for target, limited := range map[string]bool{"/v1/instances?limit=1000": true, "/info": false} {
+			w := callFront(frontOf(t, large), "GET", target, "")
+			said := w.Body.String()
+			if w.Code != http.StatusUnprocessableEntity || !strings.Contains(said, "name the shard, with --shard") || strings.Contains(said, "or ask for fewer with limit") != limited {
+				t.Errorf("%s %s: %d %.200s", target, name, w.Code, said)
+			}
 		}
 	}
 }

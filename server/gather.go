@@ -115,9 +115,13 @@ func (f *Front) gather(w http.ResponseWriter, r *http.Request, g gathering) {
 	out := map[string]any{}
 	var union []json.RawMessage
 	for i := range pages {
-		if pages[i].problem != nil {
-			pages[i].problem.explain(i, "")
-			pages[i].problem.copyTo(w)
+		if a := pages[i].problem; a != nil {
+			hint := ""
+			if a.tooLarge {
+				hint = "or ask for fewer with limit"
+			}
+			a.explain(i, hint)
+			a.copyTo(w)
 			return
 		}
 		union = append(union, pages[i].union...)
