@@ -28,14 +28,14 @@ func (p *process) adopt(l loaded) error {
 }
 
 // keepAdopted stores the missing texts of the installed sagas before any instance uses
-// them.
+// them. The revision comes first, because it may be refused.
 func (p *process) keepAdopted(ctx context.Context) error {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
-	if err := p.texts.Keep(ctx, p.set.Programs()); err != nil {
+	if err := p.keepRevision(ctx); err != nil {
 		return err
 	}
-	if err := p.keepRevision(ctx); err != nil {
+	if err := p.texts.Keep(ctx, p.set.Programs()); err != nil {
 		return err
 	}
 	return p.use(p.set) // a new text may change the names of versions

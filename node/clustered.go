@@ -263,7 +263,7 @@ func (t *stay) standBy(ctx context.Context, sup *systemd, tell bool) error {
 	if tell {
 		t.log.Info("following the log", zap.Uint64("record", at.LSN), zap.Uint64("epoch", at.Epoch))
 	}
-	t.lookAtManifests(r)
+	t.lookAtManifests(ctx, r)
 	sup.running()
 	standing, stop := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
@@ -289,7 +289,7 @@ func (t *stay) standBy(ctx context.Context, sup *systemd, tell bool) error {
 	if err != nil {
 		return errors.Join(err, r.Close())
 	}
-	t.lookAtManifests(r) // a revision may have come right before the end of the former owner
+	t.lookAtManifests(ctx, r) // a revision may have come right before the end of the former owner
 	t.copy = r
 	return nil
 }

@@ -111,7 +111,7 @@ func (t *stay) watchManifests(ctx context.Context, r *store.Replica) {
 	for {
 		select {
 		case <-tick.C:
-			t.lookAtManifests(r)
+			t.lookAtManifests(ctx, r)
 		case <-ctx.Done():
 			return
 		}
@@ -120,7 +120,7 @@ func (t *stay) watchManifests(ctx context.Context, r *store.Replica) {
 
 // lookAtManifests finds the newest revision in a copy, and whether this node can run it. One that it cannot run is
 // judged again each time, because a secret may be missing that an operator adds.
-func (t *stay) lookAtManifests(r *store.Replica) {
+func (t *stay) lookAtManifests(ctx context.Context, r *store.Replica) {
 	t.mu.Lock()
 	was := t.revision
 	t.mu.Unlock()
@@ -135,7 +135,7 @@ func (t *stay) lookAtManifests(r *store.Replica) {
 	case now.kept:
 		now.Files, err = r.DeployedFiles()
 	default:
-		now.Deployment, err = t.settings.named(t.node)
+		now.Deployment, err = t.first(ctx)
 	}
 	if err == nil {
 		err = t.settings.runnable(now.Deployment)
@@ -185,6 +185,20 @@ func (s Settings) of(d store.Deployment) Settings {
 	return s
 }
 
+// first returns the files with which this node would begin. In a cluster with shards they must be those of the first one,
+// once that runs.
+func (t *stay) first(ctx context.Context) (store.Deployment, error) {
+	d, err := t.settings.named(t.node)
+	if err != nil || t.settings.share.Whole() {
+		return d, err
+	}
+	begun, known, err := clusternodes.BegunManifests(ctx, t.js, t.settings.Cluster.Name)
+	if err == nil && known && begun.Hash != d.Hash() {
+		err = edda.Classify(edda.Temporary, "%w", t.settings.notFirst(begun, d))
+	}
+	return d, err
+}
+
 // differ reports whether the files that the configuration names have other texts than a revision.
 func (c Config) differ(d store.Deployment) bool {
 	if len(c.Manifests) == 0 {
@@ -215,6 +229,9 @@ func (t *stay) notTaken(c Config) manifests.Problems {
 func (p *process) keepRevision(ctx context.Context) error {
 	_, kept, err := p.db.Deployed()
 	if err != nil || kept == (p.stay != nil) {
+		if err == nil && kept && p.settings.share.Index == 0 && p.stay.runs().Revision == 1 {
+			_, err = p.sameAsFirst(ctx, p.stay.runs()) // the bucket may be a new one, and other shards wait for this
+		}
 		return err
 	}
 	change := store.Change{Deployed: &store.Deployment{}}
@@ -330,11 +347,13 @@ func (p *process) Deploy(ctx context.Context, q server.DeployOrder) (out server.
 			out.Problems[i].File = filepath.ToSlash(name)
 		}
 	}
-	if err != nil || problems.Failed() || q.Check {
+	switch {
+	case p.stay.runs().Revision != next.Revision: // not taken in
 		return out, errors.Join(err, os.RemoveAll(p.settings.revisionDir(next.Revision)))
+	case err != nil:
+		return out, err
 	}
 	out.Revision, out.Changed, out.Hash, out.Time, out.Since = next.Revision, true, next.Hash(), next.Time, next.Time
-	p.stay.runsFrom(next)
 	if err := p.settings.keepRevisions(next.Revision); err != nil {
 		p.log.Warn("old revisions of the manifests stay in the folder", zap.Error(err))
 	}

@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"edda"
+	"edda/engine"
 	"edda/internal/testkit"
 	"edda/server"
 	"edda/store"
@@ -94,6 +97,28 @@ func TestADeploymentIsTakenInOnlyBesideTheRevisionItWasJudgedWith(t *testing.T) 
 	}
 }
 
+// TestARevisionThatIsCommittedIsTheNextOne that the node runs, also if its process ends before the engine takes it in.
+func TestARevisionThatIsCommittedIsTheNextOne(t *testing.T) {
+	p := stored(t)
+	p.set, p.stay = testkit.Set(t, nightly), &stay{revision: revision{Deployment: store.Deployment{Revision: 1}, kept: true}}
+	ended := engine.New(noSource{}, p.db, p.set, engine.Options{})
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	_ = ended.Run(stopped)
+	next := store.Deployment{Revision: 2, Time: time.Unix(70, 0).UTC(), Files: []store.DeployedFile{{Name: "a.yaml", Content: []byte(nightly)}}}
+	err := p.swapSagas(t.Context(), &pipeline{engine: ended}, p.set, beginning{deployed: &next}, nil)
+	d, _, errOf := p.db.Deployed()
+	if testkit.Must(t, errOf); err == nil || d.Revision != 2 || p.stay.runs().Revision != 2 {
+		t.Errorf("%v: the store has revision %d, and the next process runs %d", err, d.Revision, p.stay.runs().Revision)
+	}
+}
+
+// noSource has no events.
+type noSource struct{ engine.Source }
+
+func (noSource) Ready() <-chan struct{}  { return nil }
+func (noSource) Take(int) engine.Fetched { return engine.Fetched{} }
+
 // TestTheTestsOfARevisionRunOnce: over shards it is judged and then taken in, within one call.
 func TestTheTestsOfARevisionRunOnce(t *testing.T) {
 	p := stored(t)
@@ -164,10 +189,28 @@ func TestAllShardsBeginWithTheManifestsOfTheFirst(t *testing.T) {
 	edit(nightly + "# edited\n")
 	refused(stays[1].mayFound(t.Context()), edda.Temporary, "name those again")
 	reads(1)
-	refused(processes[1].keepRevision(t.Context()), edda.Permanent, "name those again")
+	refused(processes[1].keepAdopted(t.Context()), edda.Permanent, "name those again")
+	if texts, err := processes[1].db.Manifests(); err != nil || len(texts) > 0 {
+		t.Errorf("it has kept %v, %v", texts, err)
+	}
+	stays[1].revision = revision{}
+	folder := t.TempDir()
+	_, stop := testkit.OpenStore(t, folder, store.Options{})
+	stop()
+	copied := testkit.Value[*store.Replica](t)(store.OpenReplica(folder, store.Options{}))
+	stays[1].lookAtManifests(t.Context(), copied)
+	if stays[1].able() || !strings.Contains(stays[1].unfit(), "name those again") {
+		t.Errorf("it would take over: %q", stays[1].unfit())
+	}
+	testkit.Must(t, copied.Close())
 	edit(nightly)
 	reads(1)
 	testkit.Must(t, processes[1].keepRevision(t.Context()))
+	bucket := testkit.Value[jetstream.Stream](t)(stays[0].js.Stream(t.Context(), "KV_EDDA_CLUSTER_shop"))
+	testkit.Must(t, bucket.Purge(t.Context(), jetstream.WithPurgeSubject("$KV.EDDA_CLUSTER_shop.manifests"))) // as one that is made again
+	refused(stays[1].mayFound(t.Context()), edda.Temporary, "the first shard of cluster shop does not run yet")
+	testkit.Must(t, processes[0].keepRevision(t.Context()))
+	testkit.Must(t, stays[1].mayFound(t.Context()))
 	for i, p := range processes {
 		d, kept, err := p.db.Deployed()
 		rows, errOf := p.db.Schedules()

@@ -177,7 +177,7 @@ func TestAStopDuringATakeoverWaitsForTheLog(t *testing.T) {
 		defer stop()
 		r, at, err := st.replica(ctx)
 		testkit.Must(t, err)
-		st.lookAtManifests(r)
+		st.lookAtManifests(ctx, r)
 		st.copy, st.owned, st.shipped = r, at, outage{back: make(chan struct{})}
 		began := time.Now()
 		err = st.own(ctx, quiet(), newSystemd(zap.NewNop()))

@@ -246,6 +246,9 @@ func (p *process) swapSagas(ctx context.Context, pipe *pipeline, set *saga.Set, 
 		if err := p.db.Commit(ctx, begin.change()); err != nil {
 			return fmt.Errorf("write where sagas begin: %w", err)
 		}
+		if begin.deployed != nil { // the next process runs it, even if this one ends before its engine does
+			p.stay.runsFrom(*begin.deployed)
+		}
 		// gofail: var sagaBegun struct{}
 		begin.tell(p.log)
 	}

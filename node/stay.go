@@ -358,16 +358,11 @@ func (t *stay) mayFound(ctx context.Context) error {
 	if err := t.settings.fits(first); err != nil {
 		return err
 	}
-	begun, known, err := clusternodes.BegunManifests(ctx, t.js, t.settings.Cluster.Name)
-	if err != nil {
-		return err
+	if _, known, err = clusternodes.BegunManifests(ctx, t.js, t.settings.Cluster.Name); err == nil && !known {
+		err = edda.Classify(edda.Temporary, "the first shard of cluster %s does not run yet", t.settings.Cluster.Name)
 	}
-	if !known {
-		return edda.Classify(edda.Temporary, "the first shard of cluster %s does not run yet", t.settings.Cluster.Name)
-	}
-	named, err := t.settings.named(t.node)
-	if err == nil && named.Hash() != begun.Hash {
-		err = edda.Classify(edda.Temporary, "%w", t.settings.notFirst(begun, named))
+	if err == nil {
+		_, err = t.first(ctx)
 	}
 	return err
 }
