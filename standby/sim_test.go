@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -580,6 +581,8 @@ func seeds(t *testing.T, n uint64) (from, to uint64) {
 // TestAClusterUnderFaults simulates clusters. Each seed is one cluster with its faults.
 func TestAClusterUnderFaults(t *testing.T) {
 	from, to := seeds(t, 1000)
+	was := debug.SetGCPercent(400) // a fifth less time: each cluster makes much garbage and keeps little
+	t.Cleanup(func() { debug.SetGCPercent(was) })
 	base := ""
 	if _, err := os.Stat("/dev/shm"); err == nil {
 		base = "/dev/shm"
