@@ -92,13 +92,10 @@ as between processes.`,
 	return c
 }
 
-// mockedData is the file in a data folder whose effects --mock has answered.
-const mockedData = "mocked"
-
 // oneKindOfAnswers refuses a data folder of the other kind: real calls would go on with invented results,
 // such as the undo of a charge that nobody made.
 func oneKindOfAnswers(data string, mock bool) error {
-	_, err := os.Stat(filepath.Join(data, mockedData))
+	_, err := os.Stat(filepath.Join(data, node.MockedMark))
 	mocked := err == nil
 	_, err = os.Stat(filepath.Join(data, "store"))
 	switch used := err == nil; {
@@ -112,7 +109,7 @@ func oneKindOfAnswers(data string, mock bool) error {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(data, mockedData), nil, 0o600)
+	return os.WriteFile(filepath.Join(data, node.MockedMark), nil, 0o600)
 }
 
 // here is the working directory.

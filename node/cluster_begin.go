@@ -37,6 +37,14 @@ type ClusterBegun struct {
 
 // InitCluster makes the store in the data folder that of a new cluster. No process may hold it.
 func InitCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
+	if err := s.mayBegin(false); err != nil {
+		return b, err
+	}
+	return initStores(ctx, s, log)
+}
+
+// initStores is [InitCluster] with a folder that may begin one.
+func initStores(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
 	if err := s.splitDone(); err != nil {
 		return b, err
 	}

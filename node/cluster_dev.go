@@ -32,9 +32,26 @@ func (c Config) hasDevStreams() bool {
 	return err == nil && info.IsDir()
 }
 
+// MockedMark is the file in a data folder of edda dev whose effects --mock has answered.
+const MockedMark = "mocked"
+
+// mayBegin refuses a data folder whose store would begin a cluster with invented results, or without its streams.
+func (c Config) mayBegin(withStreams bool) error {
+	if _, err := os.Stat(filepath.Join(c.Data, MockedMark)); err == nil {
+		return edda.Classify(edda.Permanent, "the effects in %s were answered by edda dev --mock, so its instances have invented results: begin the cluster with another folder", c.Data)
+	}
+	if c.hasDevStreams() && !withStreams {
+		return edda.Classify(edda.Permanent, "this is a folder of edda dev: add --from-dev, which copies its streams; if the store does not use them, move %s away", c.devStreams())
+	}
+	return nil
+}
+
 // InitClusterFromDev is [InitCluster] with the folder of an edda dev that has stopped. It copies its streams to the
 // NATS of the cluster.
 func InitClusterFromDev(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
+	if err := s.mayBegin(true); err != nil {
+		return b, err
+	}
 	if !s.hasDevStreams() {
 		return b, edda.Classify(edda.Permanent, "folder %s has no streams of edda dev: name the folder that edda dev --data had (.edda by default)", s.Data)
 	}
@@ -44,7 +61,7 @@ func InitClusterFromDev(ctx context.Context, s Settings, log *zap.Logger) (b Clu
 	if err := s.betweenServers(ctx, log, true); err != nil {
 		return b, err
 	}
-	return InitCluster(ctx, s, log)
+	return initStores(ctx, s, log)
 }
 
 // betweenServers copies the streams of the store from the server in the data folder to the configured one, or back, and

@@ -1,7 +1,10 @@
 package node
 
 import (
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/store"
 )
 
@@ -27,6 +31,21 @@ func TestWorkThatMayHaveBeenSentStaysWhereItIs(t *testing.T) {
 	err := s.betweenServers(t.Context(), zap.NewNop(), true)
 	if !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "the outbox has 1 rows of work") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestAClusterBeganWithHalfAFolderOfDev: a cluster began without the streams of its store, or with results that a mock
+// had invented.
+func TestAClusterBeganWithHalfAFolderOfDev(t *testing.T) {
+	s := Settings{Config: Defaults()}
+	s.Data, s.Cluster.Name = t.TempDir(), "shop"
+	testkit.Must(t, os.Mkdir(s.devStreams(), 0o700))
+	_, err := InitCluster(t.Context(), s, zap.NewNop())
+	testkit.WantError(t, err, edda.Permanent, "add --from-dev")
+	testkit.Must(t, os.WriteFile(filepath.Join(s.Data, MockedMark), nil, 0o600))
+	for _, begin := range []func(context.Context, Settings, *zap.Logger) (ClusterBegun, error){InitCluster, InitClusterFromDev} {
+		_, err := begin(t.Context(), s, zap.NewNop())
+		testkit.WantError(t, err, edda.Permanent, "were answered by edda dev --mock")
 	}
 }
 
