@@ -122,13 +122,31 @@ func (t *terminal) send(ctx context.Context, s sender) error {
 	defer cancel()
 	codec := wire.Codec{Grammar: wire.Grammar{NoTenancy: s.noTenancy}, MaxPayload: int(conn.MaxPayload())}
 	stored, err := node.Publish(ctx, stream.NewPublisher(js, codec), s.event)
-	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
-		return fmt.Errorf("no stream takes the event: start Edda once, it makes the stream %s", wire.AggregateEvents)
-	}
 	if err != nil {
-		return err
+		return unsent(ctx, js, s.event.ID, err)
 	}
 	return t.printStored(s, stored)
+}
+
+// duplicateInProcess is the JetStream error for a message that was sent before, and that no quorum has yet.
+const duplicateInProcess = 10158
+
+// unsent explains why no stream has answered. A stream without a leader answers as little as one that does not exist.
+func unsent(ctx context.Context, js jetstream.JetStream, id string, err error) error {
+	nobody := errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
+	var refused *jetstream.APIError
+	pending := errors.As(err, &refused) && refused.ErrorCode == duplicateInProcess
+	if !nobody && !pending && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectWithin)
+	defer cancel()
+	s, look := js.Stream(ctx, wire.AggregateEvents)
+	led := look == nil && (s.CachedInfo().Cluster == nil || s.CachedInfo().Cluster.Leader != "")
+	if errors.Is(look, jetstream.ErrStreamNotFound) || nobody && led { // it does not take the subject
+		return fmt.Errorf("no stream takes the event: start Edda once, it makes the stream %s", wire.AggregateEvents)
+	}
+	return fmt.Errorf("the stream %s does not answer, perhaps for want of a leader (%w): see whether most NATS servers run, then send again with --event-id %q", wire.AggregateEvents, err, id)
 }
 
 func (t *terminal) printStored(s sender, stored server.Stored) error {
