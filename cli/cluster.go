@@ -85,16 +85,6 @@ func unowned(s server.ClusterStatus) error {
 	return nil
 }
 
-// ofShard is the status of one shard. A cluster with one store has one.
-func ofShard(s server.ClusterStatus, number int) server.ClusterStatus {
-	for _, shard := range s.Shards {
-		if shard.Shard == number {
-			s.StoreID, s.Owner, s.Epoch, s.LSN, s.Nodes, s.Problem = shard.StoreID, shard.Owner, shard.Epoch, shard.LSN, shard.Nodes, shard.Problem
-		}
-	}
-	return s
-}
-
 // shardsPicture is a cluster with several shards for people: its nodes, who owns which shard, and what is wrong.
 func shardsPicture(s server.ClusterStatus) string {
 	var b strings.Builder
@@ -288,7 +278,6 @@ func (c *client) handedOver(ctx context.Context, m server.ClusterMove, wait time
 	for {
 		var s server.ClusterStatus
 		_, err := c.get(ctx, "/cluster", &s)
-		s = ofShard(s, c.shard)
 		if err == nil && s.Owner != "" && s.Epoch > m.Epoch {
 			if s.Owner != m.To {
 				return fmt.Errorf("%s owns the store now, and not %s: see edda cluster status", s.Owner, m.To)

@@ -90,6 +90,24 @@ func TestTheRoutesOfACluster(t *testing.T) {
 	}
 }
 
+// TestAStoreAnsweredForAShardThatDoesNotExist: edda cluster move --shard 3 moved the only store.
+func TestAStoreAnsweredForAShardThatDoesNotExist(t *testing.T) {
+	c := &fakeCluster{url: "http://127.0.0.1:1"}
+	h := start(t, newFakes(), func(o *Options) { o.Cluster, o.Shard = c, 1 })
+	for _, route := range []string{"GET /cluster", "POST /cluster/move"} {
+		method, path, _ := strings.Cut(route, " ")
+		if code, body := call(t, h, method, path, "", ShardHeader+": 3"); code != 422 || !strings.Contains(body, "one store, that of shard 1") {
+			t.Errorf("%s: %d %s", route, code, body)
+		}
+		if code, body := call(t, h, method, path, "", ShardHeader+": 1"); code != 200 {
+			t.Errorf("%s of its own shard: %d %s", route, code, body)
+		}
+	}
+	if len(c.moved) != 1 {
+		t.Errorf("moved %q", c.moved)
+	}
+}
+
 func TestARefusalOfTheClusterIsThatOfTheCaller(t *testing.T) {
 	c := &fakeCluster{}
 	h := start(t, newFakes(), func(o *Options) { o.Cluster = c })

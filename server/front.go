@@ -30,6 +30,9 @@ const (
 	ShardsHeader = "Edda-Shards"
 )
 
+// clusterPattern is the route of the status.
+const clusterPattern = "GET /cluster"
+
 // Front is the server of a node whose cluster has several shards. Each shard has a server of its own in this node, which
 // is the owner's or a standby's and changes with that. The front has the addresses, and finds the shard of a call:
 //
@@ -77,7 +80,9 @@ func NewFront(o Options, shards int) (*Front, error) {
 	}, summary("Show the nodes of the cluster", "cluster"))
 	mux := http.NewServeMux()
 	for _, pattern := range s.routes.list {
-		mux.Handle(pattern, s.routes)
+		if pattern != clusterPattern { // of one shard, if the call names it
+			mux.Handle(pattern, s.routes)
+		}
 	}
 	f.spread(mux)
 	s.servers(mux)
@@ -102,6 +107,7 @@ func (f *Front) spread(mux *http.ServeMux) {
 	handle("/v1/instances/{saga}/{key}", f.ofKey)
 	handle("/v1/instances/{saga}/{key}/{act...}", f.ofKey)
 	handle("/v1/events", f.anywhere)
+	handle(clusterPattern, f.routes.ServeHTTP)
 	handle("GET /info", f.info)
 	handle("GET /admin/replay", f.replays)
 	handle("POST /admin/replay", f.replay)
@@ -135,6 +141,17 @@ func (f *Front) named(r *http.Request) (shard int, said bool, err error) {
 		return 0, true, fmt.Errorf("shard %.20q: this cluster has the shards 0 to %d", text, len(f.shards)-1)
 	}
 	return shard, true, nil
+}
+
+// oneShard refuses a call that names a shard which a server without a front does not have.
+func (s *Server) oneShard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if text := r.Header.Get(ShardHeader); text != "" && s.options.Front == nil && text != strconv.Itoa(s.options.Shard) {
+			problem(w, http.StatusUnprocessableEntity, fmt.Sprintf("shard %.20q: this process has one store, that of shard %d", text, s.options.Shard))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // unnamed answers a call that is about one store and names none.

@@ -76,6 +76,9 @@ func TestACallFindsItsShard(t *testing.T) {
 	if got := callFront(f, "POST", "/admin/gc", "", ShardHeader+": 2").Body.String(); got != "2 2 /admin/gc" {
 		t.Errorf("a call that names its shard: %s", got)
 	}
+	if got := callFront(f, "GET", "/cluster", "", ShardHeader+": 2").Body.String(); got != "2 2 /cluster" {
+		t.Errorf("the status of one shard: %s", got)
+	}
 	for _, wrong := range []string{"4", "-1", "x"} {
 		if w := callFront(f, "GET", "/v1/instances", "", ShardHeader+": "+wrong); w.Code != 422 || !strings.Contains(w.Body.String(), "the shards 0 to 3") {
 			t.Errorf("shard %s: %d %s", wrong, w.Code, w.Body)

@@ -21,7 +21,9 @@ func TestAGetWithABodyIsAnsweredByAllShards(t *testing.T) {
 	}
 	f := frontOf(t, owner, owner)
 	for i := range f.shards {
-		f.shards[i].now.Store(&hosted{Server: follower(t, ownedBy(t, owner))})
+		s := follower(t, ownedBy(t, owner))
+		s.options.Front = f
+		f.shards[i].now.Store(&hosted{Server: s})
 	}
 	front := httptest.NewServer(f.Handler())
 	t.Cleanup(front.Close)

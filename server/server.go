@@ -146,7 +146,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.routes.HandleFunc("/", notFound)
-	s.servers(s.routes)
+	s.servers(s.oneShard(s.routes))
 	return s, nil
 }
 

@@ -88,7 +88,7 @@ func NewStandby(o StandbyOptions) (*Server, error) {
 	s.clusterStatus()
 	s.drain(o.Drain)
 	s.routes.Handle("/", s.forward)
-	s.servers(s.routes)
+	s.servers(s.oneShard(s.routes))
 	return s, nil
 }
 
