@@ -86,6 +86,9 @@ Then nothing changes either.`,
 // deploy sends the files. It may send them again, because files that run already change nothing.
 func (c *client) deploy(ctx context.Context, paths []string, query url.Values, wait time.Duration) ([]byte, error) {
 	files, err := manifests.Sources(server.MaxDeployment, paths...)
+	if errors.Is(err, manifests.ErrNoManifest) {
+		return nil, usagef("%w", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,9 @@ func TestADeploymentWaitsForAnOwner(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("saga: a\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "bk.db"), []byte{0}, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	answer := func(text string) bool {
 		_, _ = s.answer.Write([]byte(text))
 		return true
@@ -45,6 +48,7 @@ func TestADeploymentWaitsForAnOwner(t *testing.T) {
 		"wrong":           {func(int) bool { return s.refuse(http.StatusUnprocessableEntity, "the manifests have errors") }, nil, exitFailed, "the manifests have errors", 1},
 		"no reason":       {nil, []string{"--skip-tests"}, exitUsage, "say why", 0},
 		"skew, no reason": {nil, []string{"--accept-skew"}, exitUsage, "--accept-skew", 0},
+		"no manifest":     {nil, []string{"bk.db"}, exitUsage, "file bk.db: want manifests", 0},
 		"no such file":    {nil, []string{"b.yaml"}, exitFailed, "b.yaml: no such file", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,6 +21,11 @@ type Source struct {
 // descriptions are the endings of the files that gRPC effects read, beside their manifest.
 var descriptions = []string{".proto", ".pb", ".binpb", ".protoset"}
 
+func isDescription(name string) bool { return slices.Contains(descriptions, filepath.Ext(name)) }
+
+// ErrNoManifest refuses a file that another machine would not read among manifests.
+var ErrNoManifest = errors.New("want manifests, *.yaml or *.yml but for " + ConfigFile)
+
 // Sources reads what another machine needs to run the manifests at the paths: the files that [ParseFiles] reads, and
 // the descriptions of gRPC services in the folders (*.proto, *.pb, *.binpb, *.protoset). A name is the path as it was
 // given. If that leads out of the working folder, the name begins with the last part of the path. All files together may
@@ -73,10 +78,15 @@ func sourcesAt(path string) ([]string, error) {
 		return nil, err
 	}
 	info, err := os.Stat(path)
-	if err != nil || !info.IsDir() {
-		return names, err
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.IsDir() && !isManifest(path) && !isDescription(path):
+		return nil, fmt.Errorf("file %s: %w", path, ErrNoManifest)
+	case !info.IsDir():
+		return names, nil
 	}
-	more, err := folder(path, func(name string) bool { return slices.Contains(descriptions, filepath.Ext(name)) })
+	more, err := folder(path, isDescription)
 	return append(names, more...), err
 }
 

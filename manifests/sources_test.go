@@ -68,11 +68,12 @@ func TestSourcesThatCannotBeSentAreRefused(t *testing.T) {
 		paths []string
 		want  string
 	}{
-		"too many bytes":        {1, []string{"a", "b"}, "more than 1 bytes together"},
-		"a file alone":          {0, []string{"a"}, "more than 0 bytes together"},
-		"two of one name":       {100, []string{"ROOT/a/one.yaml", "ROOT/b/one.yaml"}, "two files are named one.yaml"},
-		"a folder without any":  {100, []string{"empty"}, "holds no *.yaml"},
-		"a path that is no one": {100, []string{"none"}, "no such file"},
+		"too many bytes":         {1, []string{"a", "b"}, "more than 1 bytes together"},
+		"a file alone":           {0, []string{"a"}, "more than 0 bytes together"},
+		"two of one name":        {100, []string{"ROOT/a/one.yaml", "ROOT/b/one.yaml"}, "two files are named one.yaml"},
+		"a folder without any":   {100, []string{"empty"}, "holds no *.yaml"},
+		"a file of another kind": {100, []string{"empty/readme.md"}, "file empty/readme.md: want manifests"},
+		"a path that is no one":  {100, []string{"none"}, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := sourceNames(t, files, tt.most, tt.paths...); err == nil || !strings.Contains(err.Error(), tt.want) {
