@@ -81,7 +81,7 @@ func (p *process) reloadManifests(ctx context.Context, in taking) (manifests.Pro
 	if p.stay != nil && (in.next == nil || in.next.Hash() == p.tested) {
 		in.tests = testsSkipped // they passed when the revision came, or when this shard judged it
 	}
-	tests, err := l.runTests(ctx, in.tests)
+	tests, err := l.runTests(ctx, in)
 	if l.problems = append(tests, l.problems...); err != nil || l.problems.Failed() {
 		return l.problems, err
 	}
@@ -336,8 +336,8 @@ const maxFailingTests = 20
 
 // runTests runs the tests in the manifests, in virtual time. A problem is a failing test
 // with the first lines of its difference.
-func (l loaded) runTests(ctx context.Context, check testCheck) (manifests.Problems, error) {
-	if check == testsSkipped {
+func (l loaded) runTests(ctx context.Context, in taking) (manifests.Problems, error) {
+	if in.tests == testsSkipped {
 		return nil, nil
 	}
 	var out manifests.Problems
@@ -352,13 +352,17 @@ func (l loaded) runTests(ctx context.Context, check testCheck) (manifests.Proble
 				continue
 			}
 			if failed++; failed <= maxFailingTests {
-				out = append(out, manifests.Problem{File: m.File, Pos: r.Pos, Warning: check == testsWarn,
+				out = append(out, manifests.Problem{File: m.File, Pos: r.Pos, Warning: in.tests == testsWarn,
 					Message: fmt.Sprintf("saga %s: the test %q fails: %s", r.Saga, r.Name, firstLines(r.Diff))})
 			}
 		}
 	}
-	if failed > 0 && check == testsMustPass {
-		out = append(out, manifests.Problem{Message: fmt.Sprintf("%s: nothing was taken in. edda test shows what differs; mend the saga or its tests, or take it in all the same with edda reload --skip-tests --why TEXT", tests(failed))})
+	if failed > 0 && in.tests == testsMustPass {
+		command := "edda reload"
+		if in.next != nil {
+			command = "edda cluster deploy PATH"
+		}
+		out = append(out, manifests.Problem{Message: fmt.Sprintf("%s: nothing was taken in. edda test shows what differs; mend the saga or its tests, or take it in all the same with %s --skip-tests --why TEXT", tests(failed), command)})
 	}
 	return out, nil
 }

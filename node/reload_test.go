@@ -16,7 +16,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda/internal/testkit"
+	"edda/manifests"
 	"edda/server"
+	"edda/store"
 	"edda/stream/wire"
 )
 
@@ -104,5 +106,20 @@ func TestAChangedDefaultTenantIsNotTakenIn(t *testing.T) {
 	testkit.WantError(t, err, nil, "those of acme, and after a start it would be beta")
 	if got := s.reread(zap.NewNop()).Tenants; !slices.Equal(got, []string{"acme", "beta"}) {
 		t.Errorf("what was read last is %v", got)
+	}
+}
+
+// TestADeploymentWithAFailingTestNamesItsCommand: in a cluster it recommended edda reload, which takes no manifests in.
+func TestADeploymentWithAFailingTestNamesItsCommand(t *testing.T) {
+	s := devSettings(t, loanSaga+"  - name: it ends\n    steps: [{event: Placed, data: {id: L1}, expect: [{event: Never}]}]\n")
+	l := testkit.Value[loaded](t)(startable(s, s.Manifests))
+	for command, in := range map[string]taking{
+		"with edda reload --skip-tests":              {},
+		"with edda cluster deploy PATH --skip-tests": {next: &store.Deployment{}},
+	} {
+		ps := testkit.Value[manifests.Problems](t)(l.runTests(t.Context(), in))
+		if len(ps) != 2 || !strings.Contains(ps[1].Message, command) {
+			t.Errorf("no %q in %v", command, ps)
+		}
 	}
 }
