@@ -183,6 +183,10 @@ func (t *stay) mayTake(node string) error {
 	switch {
 	case m.Dead:
 		return edda.Classify(edda.Permanent, "node %s is dead", node)
+	case m.Beat.Spare:
+		return edda.Classify(edda.Permanent, "node %s is a spare, which has no copy of the store: nodes with a copy are %q", node, t.copies())
+	case !m.Beat.Following && m.Beat.Problem == "":
+		return edda.Classify(edda.Permanent, "node %s has no copy of the store yet: wait until edda cluster status shows it as a standby", node)
 	case !m.Beat.Following:
 		return edda.Classify(edda.Permanent, "node %s has no copy of the store yet: %s", node, m.Beat.Problem)
 	case m.Beat.Level < t.level():
@@ -191,6 +195,16 @@ func (t *stay) mayTake(node string) error {
 		return edda.Classify(edda.Permanent, "node %s is %d records behind, and %d are allowed: wait until it has them", node, behind, maxMoveLag)
 	}
 	return nil
+}
+
+// copies are the living standbys.
+func (t *stay) copies() (nodes []string) {
+	for _, m := range t.others() {
+		if !m.Dead && m.Beat.Following {
+			nodes = append(nodes, m.ID)
+		}
+	}
+	return nodes
 }
 
 // agreeWithin bounds a write to the cluster's bucket.

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"edda"
 	"edda/cluster"
 	"edda/internal/testkit"
 	"edda/node/operator"
@@ -65,6 +66,22 @@ func TestARaisedLevelIsShownAtOnce(t *testing.T) {
 		t.Errorf("the node that has raised the level to %d shows another one", level)
 	}
 	testkit.Until(t, within, "the other node shows the raised level", shows(other, level))
+}
+
+// TestAMoveToANodeWithoutACopySaysWhy: the refusal ended with a colon.
+func TestAMoveToANodeWithoutACopySaysWhy(t *testing.T) {
+	nats := testkit.Value[*kv.Embedded](t)(kv.StartEmbedded(t.Context(), kv.EmbeddedOptions{Dir: t.TempDir()}))
+	t.Cleanup(nats.Close)
+	owner, heir, spare := joined(t, nats, "n1"), joined(t, nats, "n2"), joined(t, nats, "n4")
+	joined(t, nats, "n3")
+	heir.say(func(b *cluster.Beat) { b.Following = true })
+	spare.say(func(b *cluster.Beat) { b.Spare = true })
+	testkit.Until(t, within, "the owner hears the others", func() bool {
+		all := owner.others()
+		return len(owner.copies()) == 1 && len(all) == 3 && slices.ContainsFunc(all, func(m cluster.Member) bool { return m.Beat.Spare })
+	})
+	testkit.WantError(t, owner.mayTake("n4"), edda.Permanent, `node n4 is a spare, which has no copy of the store: nodes with a copy are ["n2"]`)
+	testkit.WantError(t, owner.mayTake("n3"), edda.Permanent, "wait until edda cluster status shows it as a standby")
 }
 
 // TestActsOnAClusterAreAudited: in the store of the owner, and a move before its process is asked to stop.
