@@ -170,10 +170,15 @@ backup, and begin a cluster again with edda cluster init.`,
 		"  edda cluster end --cluster shop",
 		func(ctx context.Context, s node.Settings, log *zap.Logger) error {
 			fmt.Fprintln(t.err, "looking for nodes that run")
-			if err := node.EndCluster(ctx, s, log); err != nil {
+			was, err := node.EndCluster(ctx, s, log)
+			if err != nil {
 				return err
 			}
-			return t.show(v.output, map[string]string{"cluster": s.Cluster.Name}, func() {
+			return t.show(v.output, map[string]any{"cluster": s.Cluster.Name, "ended": was}, func() {
+				if !was {
+					fmt.Fprintf(t.out, "there was no cluster %s\n", s.Cluster.Name)
+					return
+				}
 				fmt.Fprintf(t.out, "cluster %s has ended\n", s.Cluster.Name)
 			})
 		})

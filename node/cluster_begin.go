@@ -413,15 +413,20 @@ func (t *stay) compare(ctx context.Context, r *store.Replica, m *membership, fou
 	}
 }
 
-// EndCluster removes the log and the bucket of a cluster. All nodes must have stopped. Their copies stay.
-func EndCluster(ctx context.Context, s Settings, log *zap.Logger) error {
-	return withStay(ctx, s, log, func(t *stay) error {
+// EndCluster removes the log and the bucket of a cluster, and reports whether there was one. All nodes must have stopped.
+// Their copies stay.
+func EndCluster(ctx context.Context, s Settings, log *zap.Logger) (was bool, err error) {
+	err = withStay(ctx, s, log, func(t *stay) error {
 		if err := t.alone(ctx); err != nil {
 			return err
 		}
-		agreed, _, err := t.nodes.Load().Agreed(ctx)
+		agreed, known, err := t.nodes.Load().Agreed(ctx)
 		if err != nil {
 			return err
+		}
+		if was = known; !known { // joining makes an empty bucket and an empty log
+			last, unread := t.shipped.End(ctx)
+			was = unread != nil || last.Seq > 0
 		}
 		for i := max(agreed.Shards, 1) - 1; err == nil && i >= 0; i-- { // the first one last: it says how many there are
 			s.share.Index = i
@@ -429,6 +434,7 @@ func EndCluster(ctx context.Context, s Settings, log *zap.Logger) error {
 		}
 		return err
 	})
+	return was, err
 }
 
 // withStay joins the cluster for a command.

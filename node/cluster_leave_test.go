@@ -14,6 +14,7 @@ import (
 	"edda/internal/testkit/natscluster"
 	"edda/standby"
 	"edda/store"
+	"edda/stream/clusterlog"
 	"edda/stream/clusternodes"
 )
 
@@ -27,6 +28,7 @@ func TestLeave(t *testing.T) {
 		"cut":    testLeaveCutOff,
 		"unsent": testLeaveWithUnsentWork,
 		"starts": testStartWhileLeaving,
+		"ends":   testEnd,
 	} {
 		t.Run(cluster, func(t *testing.T) {
 			s := devSettings(t, loanSaga)
@@ -150,4 +152,22 @@ func testStartWhileLeaving(t *testing.T, s Settings) {
 		testkit.Must(t, st.nodes.Load().FoundAgain(t.Context(), a))
 	})
 	testkit.WantError(t, <-ended, edda.Permanent, "node n2 has taken the store out of cluster "+s.Cluster.Name)
+}
+
+// testEnd: the command said that a cluster had ended of which nobody had heard. A cut-off end is repeated, and a cluster
+// without its bucket has ended, too.
+func testEnd(t *testing.T, s Settings) {
+	emptyStore(t, s)
+	begun(t, s, 1)
+	inCluster(t, s, func(st *stay) { testkit.Must(t, clusternodes.Remove(t.Context(), st.js, s.Cluster.Name, 0)) })
+	for _, want := range []bool{true, false} {
+		if was, err := EndCluster(t.Context(), s, zap.NewNop()); was != want || err != nil {
+			t.Errorf("there was a cluster: %t, %v; want %t", was, err, want)
+		}
+	}
+	begun(t, s, 0)
+	inCluster(t, s, func(st *stay) { testkit.Must(t, clusterlog.Remove(t.Context(), st.js, s.logName())) })
+	if was, err := EndCluster(t.Context(), s, zap.NewNop()); !was || err != nil {
+		t.Errorf("a cut-off end: %t, %v", was, err)
+	}
 }
