@@ -20,6 +20,8 @@ import (
 const (
 	// clusterEvery is how often a cluster is asked for during a hand-over or with --watch.
 	clusterEvery = 500 * time.Millisecond
+	// longDead is how long a node is dead before a person may think of forgetting it; a restart takes less.
+	longDead = time.Minute
 	// moveWait is much longer than a hand-over takes.
 	moveWait = time.Minute
 )
@@ -117,7 +119,20 @@ func shardsPicture(s server.ClusterStatus) string {
 	if s.Problem != "" {
 		fmt.Fprintln(&b, printable("problem: "+s.Problem))
 	}
+	for _, line := range forgettable(s) {
+		fmt.Fprintln(&b, printable(line))
+	}
 	return b.String()
+}
+
+// forgettable says how to forget the nodes that have been dead for long.
+func forgettable(s server.ClusterStatus) (lines []string) {
+	for _, n := range s.Nodes {
+		if n.State == server.NodeDead && time.Duration(n.BeatAge)*time.Millisecond >= longDead {
+			lines = append(lines, fmt.Sprintf("node %s is dead: start it again, or edda cluster forget %s if it does not come back", n.Node, n.Node))
+		}
+	}
+	return lines
 }
 
 // watchCluster draws the cluster until ctx ends, also while nobody answers.
@@ -194,7 +209,7 @@ func clusterAdvice(s server.ClusterStatus) (lines []string) {
 	if s.Owner != "" && next > s.Level {
 		lines = append(lines, fmt.Sprintf("all nodes know level %d: once none of them will go back to an older version, edda cluster finalize --why TEXT raises it", next))
 	}
-	return lines
+	return append(lines, forgettable(s)...)
 }
 
 // clusterNodes lists the nodes of a cluster.

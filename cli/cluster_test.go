@@ -76,6 +76,7 @@ NODE  ROLE     STATE  LAG   RECORD  LAST BEAT  VERSION  LEVEL  URL              
 n1    owner    alive  0     1000    200ms ago  1.9.0    3      https://n1:8700  revision 4
 n2    standby  alive  3     997     answers    1.9.0    3      https://n2:8700  revision 4
 n3    joining  dead   1000  0       1m1s ago   1.9.0    3                                   it copies �[2Jthe store
+node n3 is dead: start it again, or edda cluster forget n3 if it does not come back
 `
 	if code != exitDone || out != want || said != "" {
 		t.Errorf("%d\n%s%s\nwant\n%s", code, out, said, want)
@@ -110,7 +111,8 @@ func TestTheStatusOfAClusterSaysWhatToDo(t *testing.T) {
 				s.Nodes[i].Level = 4 + i
 			}
 		}, exitDone, []string{"all nodes know level 4", "edda cluster finalize"}, "level 5:"},
-		"an old node": {func(s *server.ClusterStatus) { s.Nodes[1].Level = 4 }, exitDone, nil, "finalize"},
+		"a node that has just died": {func(s *server.ClusterStatus) { s.Nodes[2].BeatAge = 59_000 }, exitDone, []string{"dead"}, "forget"},
+		"an old node":               {func(s *server.ClusterStatus) { s.Nodes[1].Level = 4 }, exitDone, nil, "finalize"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newClusterStub(t)
@@ -245,7 +247,7 @@ func TestTheStatusOfSeveralShards(t *testing.T) {
 	standby := server.ClusterNode{Node: "n2", Role: server.NodeStandby, State: server.NodeAlive, Lag: 7}
 	s := server.ClusterStatus{
 		Name: "shop", Node: "n1", Level: 2,
-		Nodes: []server.ClusterNode{{Node: "n1", State: server.NodeAlive, Owns: []int{0, 2}}, {Node: "n2", State: server.NodeAlive}},
+		Nodes: []server.ClusterNode{{Node: "n1", State: server.NodeAlive, Owns: []int{0, 2}}, {Node: "n2", State: server.NodeAlive}, {Node: "n3", State: server.NodeDead, BeatAge: 61_234}},
 		Shards: []server.ClusterShard{
 			{Shard: 0, Owner: "n1", Epoch: 3, LSN: 40, Nodes: []server.ClusterNode{{Node: "n1", Role: server.NodeOwner}, standby}},
 			{Shard: 1, Epoch: 1},
@@ -253,7 +255,7 @@ func TestTheStatusOfSeveralShards(t *testing.T) {
 		Problem: "shard 1: no node owns the store now",
 	}
 	got := clusterPicture(s, true)
-	for _, want := range []string{"shop: 2 shards, level 2", "0 2", "n2 (lag 7)", "NOBODY", "problem: shard 1"} {
+	for _, want := range []string{"shop: 2 shards, level 2", "0 2", "n2 (lag 7)", "NOBODY", "problem: shard 1", "edda cluster forget n3"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
