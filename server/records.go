@@ -133,7 +133,11 @@ func (s *Server) audited(ctx context.Context, in *auditInput) (string, error) {
 	if in.Process {
 		return "", everywhere(ctx)
 	}
-	return s.tenant(in.Tenant)
+	tenant, err := s.tenant(in.Tenant)
+	if err != nil && !s.options.NoTenancy {
+		err = huma.Error422UnprocessableEntity(unnamedAudit)
+	}
+	return tenant, err
 }
 
 // heldInstances lists held keys as instances. A key without an instance has no status.

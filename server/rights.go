@@ -288,7 +288,11 @@ func (s *Server) refuses(need right, c access.Caller, r *http.Request) (int, str
 		}
 		return 0, ""
 	}
-	return s.refusesTenant(c, r)
+	status, why := s.refusesTenant(c, r)
+	if need.widens && why == unnamedTenant {
+		why = unnamedAudit
+	}
+	return status, why
 }
 
 // articled returns a role with its article.
@@ -302,6 +306,9 @@ func articled(r access.Role) string {
 // unnamedTenant answers a call without a tenant. It says what to do over HTTP and on the
 // command line.
 const unnamedTenant = "name the tenant in the header x-tenant-id (--tenant or EDDA_TENANT)"
+
+// unnamedAudit is unnamedTenant for a list that has a part of the whole process.
+const unnamedAudit = unnamedTenant + ", or list what concerns all tenants with process=true (--process)"
 
 func (s *Server) refusesTenant(c access.Caller, r *http.Request) (int, string) {
 	said := r.Header.Values(tenantHeader)

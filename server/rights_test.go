@@ -434,6 +434,12 @@ func TestTheAuditOfTheProcessIsForCallersOfAllTenants(t *testing.T) {
 	if code, body := call(t, open, "GET", "/v1/audit?process=true", "", "x-tenant-id: acme"); code != 200 || f.audits.Tenant != "" {
 		t.Errorf("without tokens: %d %s, asked for %+v", code, body, f.audits)
 	}
+	for _, tokens := range []*access.Tokens{nil, keeper(t)} {
+		h := start(t, f, func(o *Options) { o.Tokens, o.Tenant = tokens, "" })
+		if code, body := call(t, h, "GET", "/v1/audit", "", bearer("admin-all")); code != 422 || !strings.Contains(body, "(--process)") {
+			t.Errorf("without a tenant: %d %s", code, body)
+		}
+	}
 }
 
 func TestTheAuditHasTheTokensName(t *testing.T) {
