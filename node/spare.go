@@ -72,7 +72,7 @@ func enough(nodes []cluster.Member, holders []string, copies int) bool {
 
 // rest waits while other nodes should have the copies.
 func (t *stay) rest(ctx context.Context, sup *systemd) error {
-	if t.gaveUp || !t.settings.share.Whole() && !store.Exists(t.dir()) {
+	if t.gaveUp || !store.Exists(t.dir()) {
 		if err := backoff.Wait(ctx, heardWithin); err != nil {
 			return err
 		}

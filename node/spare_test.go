@@ -1,10 +1,40 @@
 package node
 
 import (
+	"os"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
 
 	"edda/cluster"
+	"edda/internal/testkit"
 )
+
+// TestANodeWithoutACopyHearsTheOthersFirst: a fourth node of one store copied it, and became a spare only later. A node
+// that has a copy may have to take over at once.
+func TestANodeWithoutACopyHearsTheOthersFirst(t *testing.T) {
+	for name, tt := range map[string]struct {
+		empty bool
+		waits time.Duration
+	}{"an empty folder": {true, heardWithin}, "a copy": {false, 0}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := stayWith(t, time.Unix(200, 0), time.Time{}, cluster.Last{})
+				st.settings.Cluster.Copies, st.met = defaultCopies, map[string]time.Time{}
+				if tt.empty {
+					testkit.Must(t, os.RemoveAll(st.dir()))
+				}
+				began := time.Now()
+				testkit.Must(t, st.rest(t.Context(), newSystemd(zap.NewNop())))
+				if waits := time.Since(began); waits != tt.waits {
+					t.Errorf("it waits for %s", waits)
+				}
+			})
+		})
+	}
+}
 
 // TestTwoSparesGaveUpTheLastCopies: each counted the other one, and the owner's copy was the only one for a while.
 func TestTwoSparesGaveUpTheLastCopies(t *testing.T) {
