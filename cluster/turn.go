@@ -15,6 +15,7 @@ const (
 // Ownership is what a standby knows about the owner of the log.
 type Ownership struct {
 	Run    string // the writer of the last record; empty if the log has none
+	Epoch  uint64 // of that record
 	Sealed bool   // that record is a Seal: the owner has stopped
 	Heir   string // the node that the Seal names; may be empty
 }

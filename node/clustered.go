@@ -364,7 +364,11 @@ func (t *stay) handOver() {
 		return
 	}
 	t.more.Store(false)
-	t.log.Info("handed the store over", zap.String("to", heir))
+	to := zap.Skip()
+	if heir != "" {
+		to = zap.String("to", heir)
+	}
+	t.log.Info("handed the store over", to)
 }
 
 // over reports whether the ownership of the log has ended.

@@ -2,12 +2,14 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
 	"edda/cluster"
@@ -108,6 +110,8 @@ func TestAnOwnerThatCannotRunItsManifestsGoesOnAsAStandby(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			st := stayWith(t, time.Unix(200, 0), time.Time{}, cluster.Last{})
 			st.metrics, st.revision = newClusterMetrics(0), revision{unfit: "secret TELL_KEY is missing"}
+			core, logs := observer.New(zap.InfoLevel)
+			st.log = zap.New(core)
 			r, at, err := st.replica(t.Context())
 			testkit.Must(t, err)
 			if st.copy, st.owned = r, at; deaf {
@@ -116,6 +120,9 @@ func TestAnOwnerThatCannotRunItsManifestsGoesOnAsAStandby(t *testing.T) {
 			testkit.WantError(t, st.own(t.Context(), quiet(), newSystemd(zap.NewNop())), errStays, "secret TELL_KEY is missing")
 			if !st.over() || st.more.Load() != deaf {
 				t.Errorf("its ownership has ended: %t, and its beat stays: %t", st.over(), st.more.Load())
+			}
+			if handed := logs.FilterMessage("handed the store over").All(); !deaf && (len(handed) != 1 || len(handed[0].ContextMap()) > 0) {
+				t.Errorf("to no other node: %+v", handed)
 			}
 			if m, err := membershipOf(st.dir()); err != nil || m.Follows {
 				t.Errorf("after an ownership the copy may have a transaction that the log never took: %+v, %v", m, err)
@@ -312,4 +319,24 @@ func (l comparedLog) Find(ctx context.Context, lsn uint64) (cluster.Mark, error)
 		return l.knownLog.Find(ctx, lsn)
 	}
 	return l.at, l.found
+}
+
+// TestAStandbyNamesEachOwnerOnce: its log told the death of an owner, and never the next one.
+func TestAStandbyNamesEachOwnerOnce(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	st := &stay{log: zap.New(core), node: "n1"}
+	for _, o := range []cluster.Ownership{
+		{Run: "n2.1", Epoch: 7}, {Run: "n2.1", Epoch: 7}, // at the start, and with a record
+		{Run: "n3.1", Epoch: 5}, // an earlier record, while it catches up
+		{Run: "n2.1", Epoch: 7}, {Run: "n2.1", Epoch: 7, Sealed: true}, {Run: "n3.1", Epoch: 8}, {Run: "n1.1", Epoch: 9},
+	} {
+		st.tell(cluster.Mark{}, o)
+	}
+	var named []any
+	for _, e := range logs.FilterMessage("another node owns the store").All() {
+		named = append(named, e.ContextMap()["owner"], e.ContextMap()["epoch"])
+	}
+	if fmt.Sprint(named) != "[n2 7 n3 8]" {
+		t.Errorf("it names %v", named)
+	}
 }

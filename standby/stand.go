@@ -109,7 +109,7 @@ type standing struct {
 
 // ownership is what a record says about the owner.
 func ownership(r cluster.Record) cluster.Ownership {
-	o := cluster.Ownership{Run: r.Node, Sealed: r.Kind == cluster.Seal}
+	o := cluster.Ownership{Run: r.Node, Epoch: r.Epoch, Sealed: r.Kind == cluster.Seal}
 	if o.Sealed {
 		o.Heir = string(r.Entry)
 	}

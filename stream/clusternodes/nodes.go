@@ -393,8 +393,12 @@ func (n *Nodes) heard(e jetstream.KeyValueEntry) error {
 	back := n.detector.Saw(id, e.Revision(), n.fence.Now().Boot)
 	n.last[id] = beat
 	n.mu.Unlock()
-	if back || !known || beat.Run != before.Run {
+	switch {
+	case back || !known:
 		n.o.Log.Info("a node lives", zap.String("other", id))
+		n.signal()
+	case beat.Run != before.Run: // as after each move
+		n.o.Log.Debug("a node has begun another stay", zap.String("other", id))
 		n.signal()
 	}
 	return nil

@@ -382,11 +382,13 @@ func testReplaced(t *testing.T, c *natscluster.Cluster) {
 			Cluster: testCluster, ID: "r", Run: run, Beat: func() cluster.Beat { return cluster.Beat{Run: run} },
 		})
 		testkit.Must(t, err)
-		_, err = m.Unique(t.Context())
-		testkit.Must(t, err)
 		return m
 	}
 	newer, older := open("r.2"), open("r.1")
+	for _, m := range []*member{newer, older} {
+		_, err := m.Unique(t.Context())
+		testkit.Must(t, err)
+	}
 	newer.run()
 	older.run()
 	testkit.Until(t, within, "the older one ends", func() bool { return testkit.Closed(older.ended) })
@@ -399,10 +401,17 @@ func testReplaced(t *testing.T, c *natscluster.Cluster) {
 		seen := other.of("r").Revision
 		testkit.Until(t, within, fmt.Sprintf("beat %d", i), func() bool { return other.of("r").Revision > seen })
 	}
-	leave(t, []*member{newer, other})
+	newer.stop()
 	if !errors.Is(newer.why, context.Canceled) {
 		t.Errorf("the newer one has ended: %v", newer.why)
 	}
+	next := open("r.3") // as after a move
+	next.run()
+	testkit.Until(t, within, "the next stay is heard", func() bool { return other.of("r").Beat.Run == "r.3" })
+	if lives := other.logs.FilterMessage("a node lives").FilterField(zap.String("other", "r")).Len(); lives > 1+other.convictions() {
+		t.Errorf("%d times a node lives that has died %d times", lives, other.convictions())
+	}
+	leave(t, []*member{next, other})
 }
 
 // testOutage: callers of a closed fence share one attempt, and none waits longer than it or its own ctx. A fence that
