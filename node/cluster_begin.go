@@ -129,7 +129,7 @@ func (t *stay) mayInit(ctx context.Context) error {
 	case m != nil:
 		return edda.Classify(edda.Permanent, "folder %s has a copy of the store of cluster %s: edda cluster relog begins its log again", t.dir(), m.Cluster)
 	}
-	return nil
+	return t.replicated(ctx)
 }
 
 // ended is the error of a node whose cluster has no store any more.
@@ -453,7 +453,7 @@ func commandStay(ctx context.Context, s Settings, log *zap.Logger) (*stay, error
 	if err != nil {
 		return nil, err
 	}
-	t.doubtful = true
+	t.doubtful, t.settings.Manifests = true, nil // a join founds no cluster
 	ctx, cancel := context.WithTimeout(ctx, commandWithin)
 	defer cancel()
 	if err := t.join(ctx); err != nil {

@@ -161,6 +161,9 @@ func (t *stay) join(ctx context.Context) error {
 		if err := t.checkClock(ctx); err != nil {
 			return err
 		}
+		if err := t.mayJoin(ctx); err != nil {
+			return err
+		}
 		stored, err := clusterlog.Open(ctx, t.js, clusterlog.Options{Shard: t.settings.logName(), Unsure: t.metrics.unsure.Inc, Lost: t.shorter})
 		if err != nil {
 			return err

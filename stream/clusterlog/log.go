@@ -84,6 +84,15 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Log, error) 
 	return l, nil
 }
 
+// Exists reports whether there is a log of a shard. It creates none.
+func Exists(ctx context.Context, js jetstream.JetStream, shard string) (bool, error) {
+	_, err := js.Stream(ctx, streamOf+shard)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Remove removes the log of a shard for good.
 func Remove(ctx context.Context, js jetstream.JetStream, shard string) error {
 	err := js.DeleteStream(ctx, streamOf+shard)

@@ -23,18 +23,18 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, cfg jetstream.KeyVa
 	return kv, nil
 }
 
-// needReplicas returns an edda.Permanent error if an existing bucket has fewer replicas than the
-// least number; 0 means any.
-func needReplicas(ctx context.Context, js jetstream.JetStream, bucket string, least int) error {
+// NeedReplicas returns an edda.Permanent error if an existing stream has fewer replicas than the
+// least number; 0 means any. A bucket is the stream KV_ and its name.
+func NeedReplicas(ctx context.Context, js jetstream.JetStream, stream string, least int) error {
 	if least == 0 {
 		return nil
 	}
-	s, err := js.Stream(ctx, "KV_"+bucket)
+	s, err := js.Stream(ctx, stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at bucket %s: %w", bucket, err)
+		return fmt.Errorf("look at stream %s: %w", stream, err)
 	}
 	return EnoughReplicas(s.CachedInfo().Config, least)
 }

@@ -192,9 +192,9 @@ func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (
 	if l.log == nil {
 		l.log = zap.NewNop()
 	}
-	err := needReplicas(ctx, js, LeaseBucket, o.MinReplicas)
+	err := NeedReplicas(ctx, js, "KV_"+LeaseBucket, o.MinReplicas)
 	if err == nil && o.Worker == nil {
-		err = needReplicas(ctx, js, OwnersBucket, o.MinReplicas)
+		err = NeedReplicas(ctx, js, "KV_"+OwnersBucket, o.MinReplicas)
 	}
 	if err != nil {
 		return nil, err

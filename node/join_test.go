@@ -1,0 +1,74 @@
+package node
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/internal/testkit"
+	"edda/internal/testkit/natscluster"
+	"edda/store"
+	"edda/stream/clusterlog"
+	"edda/stream/clusternodes"
+	"edda/stream/kv"
+	"edda/stream/wire"
+)
+
+// TestARefusedStartLeavesNothing in NATS, and its folder as it was.
+func TestARefusedStartLeavesNothing(t *testing.T) {
+	c := natscluster.Start(t)
+	js := c.Connect(c.URLs())
+	start := func(name string) Settings {
+		s := devSettings(t, loanSaga)
+		s.Dev, s.NATSAddr, s.NATS.URL, s.Tenancy.Enabled = false, "", c.URLs(), false
+		s.Cluster.Name, s.Cluster.Node = name, "n9"
+		return s
+	}
+	streams := func(of string) (names []string) {
+		list := js.StreamNames(t.Context())
+		for name := range list.Name() {
+			if strings.Contains(name, of) {
+				names = append(names, name)
+			}
+		}
+		testkit.Must(t, list.Err())
+		return names
+	}
+	refused := func(s Settings, leaves int, says ...string) {
+		t.Helper()
+		testkit.WantError(t, Run(t.Context(), s, quiet()), edda.Permanent, says...)
+		if left := streams(s.Cluster.Name); len(left) != leaves {
+			t.Errorf("NATS has %v", left)
+		}
+	}
+
+	pair := testkit.Value[*clusternodes.Nodes](t)(clusternodes.Open(t.Context(), js, clusternodes.Options{Cluster: "pair", ID: "n1"}))
+	testkit.Value[clusternodes.Agreed](t)(pair.Found(t.Context(), clusternodes.Agreed{Store: "S", Founder: "n1", Level: 1, Shards: 2}))
+	testkit.Value[*clusterlog.Log](t)(clusterlog.Open(t.Context(), js, clusterlog.Options{Shard: "pair_0"}))
+	s := start("pair")
+	s.Cluster.Shards = 4
+	refused(s, 2, "cluster pair has 2 shards, and this node was told 4")
+
+	narrow := jetstream.StreamConfig{Name: wire.WorkflowEvents, Subjects: []string{"effect_result.>"}, Replicas: 1}
+	testkit.Value[jetstream.Stream](t)(js.CreateStream(t.Context(), narrow))
+	s = start("narrow")
+	_, stop := testkit.OpenStore(t, s.storeDir(), store.Options{})
+	stop()
+	refused(s, 0, "WORKFLOW_EVENTS has 1 of the 3 replicas", "nats stream edit WORKFLOW_EVENTS --replicas=3")
+	testkit.Must(t, ownStore(s.storeDir()))
+	_, err := InitCluster(t.Context(), s, zap.NewNop())
+	testkit.WantError(t, err, edda.Permanent, "WORKFLOW_EVENTS has 1 of the 3 replicas")
+	testkit.Must(t, js.DeleteStream(t.Context(), narrow.Name))
+
+	lease := testkit.Value[*kv.Lease](t)(kv.AcquireLease(t.Context(), js, kv.LeaseOptions{Store: "S", Host: "h", Process: "p", Tenants: wire.Tenants{"acme"}, Replicas: leastReplicas}))
+	testkit.Must(t, lease.Release(t.Context()))
+	s = start("Misspelled")
+	refused(s, 0, "store S on host h served", "begin the cluster on the machine that has that store")
+	if _, err := os.Stat(s.storeDir()); !os.IsNotExist(err) {
+		t.Errorf("there is a store: %v", err)
+	}
+}
