@@ -223,6 +223,9 @@ func (t *stay) startBeats(ctx context.Context) {
 // follow joins the cluster and follows its log until this node owns it. The error of a copy that cannot follow is
 // mended by another stay.
 func (t *stay) follow(ctx context.Context, sup *systemd) error {
+	if err := t.unheld(ctx); err != nil {
+		return err
+	}
 	if err := t.join(ctx); err != nil {
 		return t.unjoined(err)
 	}

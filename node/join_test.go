@@ -4,11 +4,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/cluster"
 	"edda/internal/testkit"
 	"edda/internal/testkit/natscluster"
 	"edda/store"
@@ -70,5 +73,29 @@ func TestARefusedStartLeavesNothing(t *testing.T) {
 	refused(s, 0, "store S on host h served", "begin the cluster on the machine that has that store")
 	if _, err := os.Stat(s.storeDir()); !os.IsNotExist(err) {
 		t.Errorf("there is a store: %v", err)
+	}
+}
+
+// TestAFolderThatAnotherProcessHoldsIsRefused: the node went on as a spare. A process that stops is waited for.
+func TestAFolderThatAnotherProcessHoldsIsRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		holds   time.Duration
+		refused bool
+	}{"it stops": {heldWithin / 2, false}, "it goes on": {time.Hour, true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := stayWith(t, time.Unix(200, 0), time.Unix(200, 0), cluster.Last{})
+				_, release := testkit.OpenStore(t, st.dir(), store.Options{})
+				began := time.Now()
+				time.AfterFunc(tt.holds, release)
+				if tt.refused {
+					testkit.WantError(t, st.follow(t.Context(), newSystemd(zap.NewNop())), edda.Permanent, "another process holds "+st.dir(), "choose another --data")
+				} else if err := st.unheld(t.Context()); err != nil || time.Since(began) < tt.holds {
+					t.Errorf("%v after %s", err, time.Since(began))
+				}
+				synctest.Wait()
+				time.Sleep(tt.holds) // virtual: it stops
+			})
+		})
 	}
 }
