@@ -14,7 +14,8 @@ type Beat struct {
 	Run       string    `json:"run"`           // of this stay in the cluster
 	URL       string    `json:"url,omitempty"` // of its API
 	Version   string    `json:"version,omitempty"`
-	Level     int       `json:"level"` // the highest that it can apply and write
+	Level     int       `json:"level"`          // the highest that it can apply and write
+	Role      string    `json:"role,omitempty"` // what it does as the owner
 	Owner     bool      `json:"owner,omitempty"`
 	Following bool      `json:"following,omitempty"` // it has a replica and applies the log to it
 	Spare     bool      `json:"spare,omitempty"`     // other nodes have the copies, and this one needs none

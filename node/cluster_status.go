@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,11 +84,17 @@ func (t *stay) Status(context.Context) server.ClusterStatus {
 			s.LSN, s.Epoch = max(s.LSN, m.Beat.LSN), max(s.Epoch, m.Beat.Epoch)
 		}
 	}
+	role := "" // of the owner
+	for _, m := range all {
+		if m.Beat.Owner && !m.Dead && m.Beat.Epoch == s.Epoch {
+			role = m.Beat.Role
+		}
+	}
 	for _, m := range all {
 		n := server.ClusterNode{
 			Node: m.ID, URL: m.Beat.URL, Role: server.NodeJoining, State: server.NodeAlive, Version: m.Beat.Version, Level: m.Beat.Level,
 			Epoch: m.Beat.Epoch, LSN: m.Beat.LSN, Lag: s.LSN - min(s.LSN, m.Beat.LSN), Since: m.Beat.Since,
-			BeatAge: m.Silence.Milliseconds(), Revision: m.Beat.Revision, Manifests: m.Beat.Manifests, Problem: m.Beat.Problem,
+			BeatAge: m.Silence.Milliseconds(), Revision: m.Beat.Revision, Manifests: m.Beat.Manifests, Problem: cmp.Or(m.Beat.Problem, otherRole(m.Beat.Role, role)),
 		}
 		switch {
 		case m.Dead:

@@ -1,12 +1,16 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
 	"edda/cluster"
@@ -128,4 +132,30 @@ func TestActsOnAClusterAreAudited(t *testing.T) {
 	if !slices.Equal(atStop, want) {
 		t.Errorf("when the process stops the audit has %q, want %q", atStop, want)
 	}
+}
+
+// TestANodeOfAnotherRoleIsShown: it took over, and effects stopped without a word.
+func TestANodeOfAnotherRoleIsShown(t *testing.T) {
+	nats := testkit.Value[*kv.Embedded](t)(kv.StartEmbedded(t.Context(), kv.EmbeddedOptions{Dir: t.TempDir()}))
+	t.Cleanup(nats.Close)
+	owner, other := joined(t, nats, "n1"), joined(t, nats, "n2")
+	core, logs := observer.New(zap.WarnLevel)
+	other.log = zap.New(core)
+	owner.say(func(b *cluster.Beat) { b.Owner = true })
+	other.say(func(b *cluster.Beat) { b.Following, b.Role = true, roleSaga })
+	problem := "its role is saga, and that of the owner is saga,effect"
+	for _, st := range []*stay{owner, other} {
+		testkit.Until(t, within, "node "+st.node+" shows the problem", func() bool {
+			s := st.Status(t.Context())
+			return len(s.Nodes) == 2 && s.Nodes[0].Problem == "" && strings.HasPrefix(s.Nodes[1].Problem, problem)
+		})
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	var watch sync.WaitGroup
+	watch.Go(func() { other.giveUp(ctx, stop) })
+	testkit.Until(t, within, "the node logs it", func() bool {
+		return logs.FilterField(zap.String("owner", "n1")).Len() == 1
+	})
+	stop(nil)
+	watch.Wait()
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -55,6 +56,23 @@ func (c Config) sagas() bool {
 func (c Config) effects() bool     { return c.has(roleEffect) || c.has(roleCombined) }
 func (c Config) coordinator() bool { return c.has(roleCoordinator) }
 func (c Config) runner() bool      { return c.has(roleRunner) }
+
+// owning is what a node of a cluster does as the owner, in one spelling.
+func (c Config) owning() string {
+	if c.effects() {
+		return roleSaga + "," + roleEffect
+	}
+	return roleSaga
+}
+
+// otherRole is the problem of a node that does something else as the owner than the owner does; empty if it has none. It
+// may still take over: a rolling change of the role passes such a state.
+func otherRole(node, owner string) string {
+	if node == owner || node == "" || owner == "" { // one that has not said it is of an earlier version
+		return ""
+	}
+	return fmt.Sprintf("its role is %s, and that of the owner is %s: give all nodes of a cluster one role", node, owner)
+}
 
 // manifested reports whether the process needs manifests. Flows and jobs need none.
 func (c Config) manifested() bool {

@@ -97,12 +97,14 @@ func (t *stay) giveUp(ctx context.Context, stop context.CancelCauseFunc) {
 	tick := time.NewTicker(spareEvery)
 	defer tick.Stop()
 	var since time.Time // zero while the copy is needed
+	told := ""
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
+		told = t.tellRole(told)
 		switch {
 		case t.holds() || !t.spared():
 			since = time.Time{}
@@ -114,4 +116,19 @@ func (t *stay) giveUp(ctx context.Context, stop context.CancelCauseFunc) {
 			return
 		}
 	}
+}
+
+// tellRole logs that the role of this node is not that of the owner, unless it has told that. It returns what is told.
+func (t *stay) tellRole(told string) string {
+	for _, m := range t.others() {
+		if m.Dead || !m.Beat.Owner {
+			continue
+		}
+		problem := otherRole(t.beat().Role, m.Beat.Role)
+		if problem != "" && problem != told {
+			t.log.Warn("this node has another role", zap.String("owner", m.ID), zap.String("problem", problem))
+		}
+		told = problem
+	}
+	return told
 }

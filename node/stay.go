@@ -86,7 +86,7 @@ func newStay(s Settings, log *zap.Logger, m *clusterMetrics) (*stay, error) {
 	}
 	t := &stay{settings: s, metrics: m, endShipping: func() {}, endBeats: func(bool) {}, end: func(error) {}, met: map[string]time.Time{}, node: node, run: cluster.Run(node, ulid.Make().String())}
 	t.log = log.With(zap.String("node", node))
-	t.said = cluster.Beat{Run: t.run, Version: s.Build.Version, Level: cluster.Level, Since: time.Now().UTC()}
+	t.said = cluster.Beat{Run: t.run, Version: s.Build.Version, Level: cluster.Level, Role: s.owning(), Since: time.Now().UTC()}
 	return t, nil
 }
 
