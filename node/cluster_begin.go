@@ -469,7 +469,9 @@ const aloneWithin = 3 * cluster.DeadAfter
 
 // alone returns an error if another node beats.
 func (t *stay) alone(ctx context.Context) error {
-	t.tellCopy() // in the place of what this node has said before
+	if err := t.tellCopy(ctx); err != nil { // in the place of what this node has said before
+		return err
+	}
 	t.startBeats(ctx)
 	defer func() { t.endBeats(true) }()
 	if err := backoff.Wait(ctx, cluster.DeadAfter+2*cluster.BeatEvery); err != nil {

@@ -223,13 +223,12 @@ func (t *stay) startBeats(ctx context.Context) {
 // follow joins the cluster and follows its log until this node owns it. The error of a copy that cannot follow is
 // mended by another stay.
 func (t *stay) follow(ctx context.Context, sup *systemd) error {
-	if err := t.unheld(ctx); err != nil {
+	if err := t.tellCopy(ctx); err != nil {
 		return err
 	}
 	if err := t.join(ctx); err != nil {
 		return t.unjoined(err)
 	}
-	t.tellCopy()
 	t.startBeats(ctx)
 	if err := t.found(ctx); err != nil {
 		return err

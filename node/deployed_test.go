@@ -114,10 +114,12 @@ func TestARevisionThatIsCommittedIsTheNextOne(t *testing.T) {
 }
 
 // noSource has no events.
-type noSource struct{ engine.Source }
+type noSource struct{}
 
-func (noSource) Ready() <-chan struct{}  { return nil }
-func (noSource) Take(int) engine.Fetched { return engine.Fetched{} }
+func (noSource) Ready() <-chan struct{}                     { return nil }
+func (noSource) Take(int) engine.Fetched                    { return engine.Fetched{} }
+func (noSource) Hold(bool)                                  {}
+func (noSource) Ends(context.Context) ([]engine.End, error) { return nil, nil }
 
 // TestTheTestsOfARevisionRunOnce: over shards it is judged and then taken in, within one call.
 func TestTheTestsOfARevisionRunOnce(t *testing.T) {
@@ -160,7 +162,7 @@ func TestAllShardsBeginWithTheManifestsOfTheFirst(t *testing.T) {
 	var processes []*process
 	for i := range 2 {
 		st := joined(t, nats, "n1")
-		st.settings.Role, st.settings.Manifests = roleSaga, []string{file}
+		st.settings.Role, st.settings.Manifests, st.settings.Data = roleSaga, []string{file}, t.TempDir()
 		st.settings.share = edda.Share{Cluster: "shop", Shard: edda.Shard{Index: i, Of: 2}}
 		p := stored(t)
 		p.settings, p.stay, p.set = st.settings, st, testkit.Set(t, nightly)

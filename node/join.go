@@ -3,11 +3,7 @@ package node
 import (
 	"context"
 	"errors"
-	"time"
 
-	"edda"
-	"edda/cluster"
-	"edda/internal/backoff"
 	"edda/store"
 	"edda/stream/clusterlog"
 	"edda/stream/clusternodes"
@@ -50,28 +46,4 @@ func (t *stay) replicated(ctx context.Context) error {
 		problems = append(problems, kv.NeedReplicas(ctx, t.js, name, leastReplicas))
 	}
 	return errors.Join(problems...)
-}
-
-// heldWithin is how long a node waits for the process that holds its folder: the one before a restart may still stop.
-const heldWithin = 15 * time.Second
-
-// unheld waits until no other process holds the store in the folder. The beats of this node would tell of that store, and
-// it would never follow.
-func (t *stay) unheld(ctx context.Context) error {
-	for since := time.Now(); store.Exists(t.dir()); {
-		r, err := t.openCopy()
-		switch {
-		case err == nil:
-			return r.Close()
-		case !store.Held(err): // it shows again where the store is needed
-			return nil
-		case time.Since(since) >= heldWithin:
-			return edda.Classify(edda.Permanent, "%w", err)
-		}
-		t.say(func(b *cluster.Beat) { b.Problem = err.Error() })
-		if err := backoff.Wait(ctx, joinAgain); err != nil {
-			return err
-		}
-	}
-	return nil
 }

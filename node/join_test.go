@@ -90,7 +90,7 @@ func TestAFolderThatAnotherProcessHoldsIsRefused(t *testing.T) {
 				time.AfterFunc(tt.holds, release)
 				if tt.refused {
 					testkit.WantError(t, st.follow(t.Context(), newSystemd(zap.NewNop())), edda.Permanent, "another process holds "+st.dir(), "choose another --data")
-				} else if err := st.unheld(t.Context()); err != nil || time.Since(began) < tt.holds {
+				} else if err := st.tellCopy(t.Context()); err != nil || time.Since(began) < tt.holds {
 					t.Errorf("%v after %s", err, time.Since(began))
 				}
 				synctest.Wait()

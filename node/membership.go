@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"edda"
 	"edda/cluster"
+	"edda/internal/backoff"
 	"edda/store"
 )
 
@@ -116,19 +118,31 @@ func (t *stay) hasLost(what string, transaction uint64) error {
 		t.settings.Cluster.Name, what, t.dir(), transaction, t.settings.Cluster.Name, t.node, t.settings.Data)
 }
 
+// heldWithin is how long a node waits for the process that holds its folder: the one before a restart may still stop.
+const heldWithin = 15 * time.Second
+
 // tellCopy has the first beat say what the copy in the folder surely has of its log. Otherwise a node with less might take
-// over before this one has found its place. An error shows again there.
-func (t *stay) tellCopy() {
-	m, err := membershipOf(t.dir())
-	if err != nil || m == nil || m.Cluster != t.settings.Cluster.Name || !store.Exists(t.dir()) {
-		return
+// over before this one has found its place. It waits until no other process holds the store: this node would never follow.
+// Any other error shows again where the copy is needed.
+func (t *stay) tellCopy(ctx context.Context) error {
+	for since := time.Now(); store.Exists(t.dir()); {
+		r, err := t.openCopy()
+		switch {
+		case err == nil:
+			if m, err := membershipOf(t.dir()); err == nil && m != nil && m.Cluster == t.settings.Cluster.Name {
+				t.say(func(b *cluster.Beat) { b.Epoch, b.LSN = epochBefore(m.Created), m.surely(r.LSN()) })
+			}
+			return r.Close() // nothing was written
+		case !store.Held(err):
+			return nil
+		case time.Since(since) >= heldWithin:
+			return edda.Classify(edda.Permanent, "%w", err)
+		}
+		if err := backoff.Wait(ctx, joinAgain); err != nil {
+			return err
+		}
 	}
-	r, err := t.openCopy()
-	if err != nil {
-		return
-	}
-	t.say(func(b *cluster.Beat) { b.Epoch, b.LSN = epochBefore(m.Created), m.surely(r.LSN()) })
-	_ = r.Close() // nothing was written
+	return nil
 }
 
 // lostRecords is [stay.lost] of a copy of this log that has what the log has not, because of why.
