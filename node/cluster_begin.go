@@ -469,8 +469,8 @@ const aloneWithin = 3 * cluster.DeadAfter
 
 // alone returns an error if another node beats.
 func (t *stay) alone(ctx context.Context) error {
-	if err := t.tellCopy(ctx); err != nil { // in the place of what this node has said before
-		return err
+	if m, err := membershipOf(t.dir()); err == nil && m != nil && m.Cluster == t.settings.Cluster.Name {
+		_ = t.tellCopy() // in the place of what this node has said before; a command that needs the copy opens it again
 	}
 	t.startBeats(ctx)
 	defer func() { t.endBeats(true) }()

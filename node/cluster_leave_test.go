@@ -170,4 +170,10 @@ func testEnd(t *testing.T, s Settings) {
 	if was, err := EndCluster(t.Context(), s, zap.NewNop()); !was || err != nil {
 		t.Errorf("a cut-off end: %t, %v", was, err)
 	}
+	begun(t, s, 0) // and its store leaves it, and runs alone
+	testkit.Must(t, store.UnmarkReplicated(s.storeDir()))
+	testkit.Must(t, s.withStore(t.Context(), func(*store.DB) error {
+		_, err := EndCluster(t.Context(), s, zap.NewNop())
+		return err
+	}))
 }

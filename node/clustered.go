@@ -37,6 +37,7 @@ type clusterNode struct {
 	gaveUp   bool // the last stay has given its copy up
 	// endBeats ends those of the last stay, which go on until the next one beats: the node is there all the time.
 	endBeats func(gone bool)
+	more     bool // the log may lack what the last stay has said to have
 }
 
 // runNode runs a node of a cluster until ctx ends. Between two ownerships the node is a standby.
@@ -63,8 +64,8 @@ func (n *clusterNode) run(ctx context.Context) error {
 			return clear(err)
 		}
 		// This process may have been frozen while a successor of its name has started, and taken over.
-		if n.doubtful = outlived(err); n.doubtful {
-			n.endBeats(false) // the next stay looks for those of a successor
+		if n.doubtful = outlived(err); n.doubtful || n.more {
+			n.endBeats(false) // the next stay looks for those of a successor, and the others need not wait for it
 			n.endBeats = func(bool) {}
 		}
 		if n.gaveUp = errors.Is(err, errSpare); !n.gaveUp {
@@ -103,7 +104,11 @@ func (n *clusterNode) runStay(ctx context.Context, hungUp <-chan os.Signal, stop
 		t.endBeats(gone)
 		t.close()
 	}
-	defer func() { t.endShipping() }()
+	t.more.Store(n.more)
+	defer func() {
+		t.endShipping()
+		n.more = t.more.Load()
+	}()
 	ctx, t.end = context.WithCancelCause(ctx)
 	defer t.end(nil)
 	n.metrics.stay.Store(t)
@@ -223,7 +228,7 @@ func (t *stay) startBeats(ctx context.Context) {
 // follow joins the cluster and follows its log until this node owns it. The error of a copy that cannot follow is
 // mended by another stay.
 func (t *stay) follow(ctx context.Context, sup *systemd) error {
-	if err := t.tellCopy(ctx); err != nil {
+	if err := t.unheld(ctx); err != nil {
 		return err
 	}
 	if err := t.join(ctx); err != nil {
@@ -240,6 +245,7 @@ func (t *stay) follow(ctx context.Context, sup *systemd) error {
 		err := t.standBy(ctx, sup, told == "")
 		switch {
 		case errors.Is(err, standby.ErrDiverged) || errors.Is(err, cluster.ErrTrimmed) || errors.Is(err, errSpare):
+			t.more.Store(errors.Is(err, standby.ErrDiverged)) // until the next stay has found its place
 			return fmt.Errorf("%w: %w", errStays, err)
 		case err == nil || ctx.Err() != nil || errors.Is(err, edda.Permanent):
 			return err
@@ -285,7 +291,6 @@ func (t *stay) standBy(ctx context.Context, sup *systemd, tell bool) error {
 	case errors.Is(err, cluster.ErrLost):
 		err = fmt.Errorf("%w; %w", t.hasLost("records", r.LSN()), err)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		t.more.Store(true)
 		err = fmt.Errorf("%w; %w", t.hasLost("log", r.LSN()), err)
 	}
 	if err != nil {

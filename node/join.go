@@ -38,7 +38,7 @@ func (t *stay) mayJoin(ctx context.Context) error {
 // taken does not run without it any more.
 func (t *stay) replicated(ctx context.Context) error {
 	streams := []string{wire.AggregateEvents, wire.WorkflowCommands, wire.WorkflowEvents, "KV_" + kv.LeaseBucket, "KV_" + kv.OwnersBucket}
-	if t.settings.effects() {
+	if t.settings.effects() && t.settings.ledger() == ledgerShared {
 		streams = append(streams, "KV_"+kv.LedgerBucket)
 	}
 	var problems []error

@@ -67,6 +67,15 @@ func TestARefusedStartLeavesNothing(t *testing.T) {
 	testkit.WantError(t, err, edda.Permanent, "WORKFLOW_EVENTS has 1 of the 3 replicas")
 	testkit.Must(t, js.DeleteStream(t.Context(), narrow.Name))
 
+	ledger := jetstream.StreamConfig{Name: "KV_" + kv.LedgerBucket, Subjects: []string{"ledger.>"}, Replicas: 1} // of effect workers
+	testkit.Value[jetstream.Stream](t)(js.CreateStream(t.Context(), ledger))
+	inCluster(t, start("local"), func(st *stay) {
+		testkit.Must(t, st.replicated(t.Context()))
+		st.settings.Effects.Ledger = ledgerShared
+		testkit.WantError(t, st.replicated(t.Context()), edda.Permanent, kv.LedgerBucket+" has 1 of the 3 replicas")
+	})
+	testkit.Must(t, js.DeleteStream(t.Context(), ledger.Name))
+
 	lease := testkit.Value[*kv.Lease](t)(kv.AcquireLease(t.Context(), js, kv.LeaseOptions{Store: "S", Host: "h", Process: "p", Tenants: wire.Tenants{"acme"}, Replicas: leastReplicas}))
 	testkit.Must(t, lease.Release(t.Context()))
 	s = start("Misspelled")
@@ -90,7 +99,7 @@ func TestAFolderThatAnotherProcessHoldsIsRefused(t *testing.T) {
 				time.AfterFunc(tt.holds, release)
 				if tt.refused {
 					testkit.WantError(t, st.follow(t.Context(), newSystemd(zap.NewNop())), edda.Permanent, "another process holds "+st.dir(), "choose another --data")
-				} else if err := st.tellCopy(t.Context()); err != nil || time.Since(began) < tt.holds {
+				} else if err := st.unheld(t.Context()); err != nil || time.Since(began) < tt.holds {
 					t.Errorf("%v after %s", err, time.Since(began))
 				}
 				synctest.Wait()

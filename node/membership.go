@@ -113,6 +113,7 @@ func (t *stay) lost(what string, transaction uint64) error {
 
 // hasLost is the error of a loss that has shown for long enough.
 func (t *stay) hasLost(what string, transaction uint64) error {
+	t.more.Store(true)
 	return edda.Classify(edda.Permanent, "cluster %s has lost its %s, and the copy in folder %s ends at transaction %d: stop all nodes, find the copy with the "+
 		"highest transaction, and begin the log again with it: edda cluster relog --cluster %s --node %s --data %s",
 		t.settings.Cluster.Name, what, t.dir(), transaction, t.settings.Cluster.Name, t.node, t.settings.Data)
@@ -121,19 +122,13 @@ func (t *stay) hasLost(what string, transaction uint64) error {
 // heldWithin is how long a node waits for the process that holds its folder: the one before a restart may still stop.
 const heldWithin = 15 * time.Second
 
-// tellCopy has the first beat say what the copy in the folder surely has of its log. Otherwise a node with less might take
-// over before this one has found its place. It waits until no other process holds the store: this node would never follow.
-// Any other error shows again where the copy is needed.
-func (t *stay) tellCopy(ctx context.Context) error {
-	for since := time.Now(); store.Exists(t.dir()); {
-		r, err := t.openCopy()
+// unheld waits until no other process holds the store in the folder, because this node would never follow, and then has
+// the first beat say what the copy has.
+func (t *stay) unheld(ctx context.Context) error {
+	for since := time.Now(); ; {
+		err := t.tellCopy()
 		switch {
 		case err == nil:
-			if m, err := membershipOf(t.dir()); err == nil && m != nil && m.Cluster == t.settings.Cluster.Name {
-				t.say(func(b *cluster.Beat) { b.Epoch, b.LSN = epochBefore(m.Created), m.surely(r.LSN()) })
-			}
-			return r.Close() // nothing was written
-		case !store.Held(err):
 			return nil
 		case time.Since(since) >= heldWithin:
 			return edda.Classify(edda.Permanent, "%w", err)
@@ -142,6 +137,26 @@ func (t *stay) tellCopy(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// tellCopy has the first beat say what the copy in the folder surely has of its log. Otherwise a node with less might take
+// over before this one has found its place. It returns an error if another process holds the store; any other one shows
+// again where the copy is needed.
+func (t *stay) tellCopy() error {
+	if !store.Exists(t.dir()) {
+		return nil
+	}
+	r, err := t.openCopy()
+	switch {
+	case store.Held(err):
+		return err
+	case err != nil:
+		return nil
+	}
+	if m, err := membershipOf(t.dir()); err == nil && m != nil && m.Cluster == t.settings.Cluster.Name {
+		t.say(func(b *cluster.Beat) { b.Epoch, b.LSN = epochBefore(m.Created), m.surely(r.LSN()) })
+	}
+	_ = r.Close() // nothing was written
 	return nil
 }
 

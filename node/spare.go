@@ -84,6 +84,7 @@ func (t *stay) rest(ctx context.Context, sup *systemd) error {
 			sup.running()
 		}
 		t.say(func(b *cluster.Beat) { b.Spare, b.Following, b.LSN, b.Problem = true, false, 0, "" })
+		t.more.Store(false)
 		if err := backoff.Wait(ctx, spareEvery); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -34,6 +35,23 @@ func TestANodeWithoutACopyHearsTheOthersFirst(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestASpareTakesItsBeatWithIt, although it has beaten before and its folder has an old copy: it says that it has nothing.
+func TestASpareTakesItsBeatWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		st := stayWith(t, time.Unix(200, 0), time.Unix(200, 0), cluster.Last{})
+		st.node, st.gaveUp, st.settings.Cluster.Copies = "n9", true, defaultCopies
+		st.met = map[string]time.Time{"n1": now, "n2": now, "n3": now}
+		testkit.Must(t, os.RemoveAll(st.dir()))
+		st.more.Store(true)
+		ctx, stop := context.WithTimeout(t.Context(), heardWithin+spareEvery)
+		defer stop()
+		if err := st.rest(ctx, newSystemd(zap.NewNop())); err == nil || !st.beat().Spare || st.more.Load() {
+			t.Errorf("%v: it says %+v, and its beat stays: %t", err, st.beat(), st.more.Load())
+		}
+	})
 }
 
 // TestTwoSparesGaveUpTheLastCopies: each counted the other one, and the owner's copy was the only one for a while.

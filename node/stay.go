@@ -177,10 +177,10 @@ func (t *stay) join(ctx context.Context) error {
 			return err
 		}
 		t.nodes.Store(nodes)
-		known := !t.doubtful // it has beaten in the stay before
-		if t.doubtful {
-			known, err = nodes.Unique(ctx)
+		if !t.doubtful {
+			return nil
 		}
+		known, err := nodes.Unique(ctx)
 		t.more.Store(known && store.Exists(t.dir()))
 		return err
 	})
@@ -283,6 +283,7 @@ func (t *stay) replica(ctx context.Context) (*store.Replica, cluster.Mark, error
 			return nil, at, err
 		}
 		if unfit >= unfitLooks {
+			t.more.Store(false) // there is no copy, or it is merely too old
 			failed := t.copyStore(ctx)
 			if failed == nil {
 				unfit = 0

@@ -77,7 +77,7 @@ func TestAStoreThatMayHaveMoreIsNotReplaced(t *testing.T) {
 					last = cluster.Last{}
 				}
 				st := stayWith(t, now, tt.marked, last)
-				testkit.Must(t, st.tellCopy(t.Context()))
+				testkit.Must(t, st.tellCopy())
 				_, _, err := st.replica(t.Context())
 				testkit.WantError(t, err, edda.Permanent, "transaction 1", tt.says)
 				if b := st.beat(); !tt.marked.IsZero() && (b.LSN != 1 || b.Epoch != epochBefore(tt.marked)) || st.more.Load() != tt.marked.Equal(now) {
