@@ -73,7 +73,7 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 		c := nodes[name]
 		untilIn(t, clusterWithin, name+" gives up", func() bool { return testkit.Closed(c.Ended()) })
 		found := said.FindStringSubmatch(c.err.String())
-		if found == nil || c.code() != 1 || !strings.Contains(c.err.String(), "edda cluster relog --cluster shop --data "+filepath.Join(dir, name)) {
+		if found == nil || c.code() != 1 || !strings.Contains(c.err.String(), "edda cluster relog --cluster shop --node "+name+" --data "+filepath.Join(dir, name)) {
 			t.Fatalf("%s ends with %d and does not say what to do: %s", name, c.code(), c.err)
 		}
 		if n, _ := strconv.Atoi(found[1]); n > most {
@@ -81,6 +81,7 @@ func TestAClusterOutlivesTheLossOfJetStream(t *testing.T) {
 		}
 	}
 	relog := launch(t, "cluster", "relog", "--cluster", "shop", "--node", longest, "--nats-url", servers.URLs(), "--data", filepath.Join(dir, longest))
+	untilIn(t, clusterWithin, "the log begins again", func() bool { return testkit.Closed(relog.Ended()) }) // it believes in the loss after 15 s
 	if code := relog.code(); code != 0 || !strings.Contains(relog.out.String(), "behind transaction "+strconv.Itoa(most)) {
 		t.Fatalf("relog: %d %s%s", code, relog.out, relog.err)
 	}
