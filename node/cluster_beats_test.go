@@ -31,10 +31,7 @@ func TestLastBeat(t *testing.T) {
 		"command": testBeatBesideACommand,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := devSettings(t, loanSaga)
-			s.Dev, s.NATSAddr, s.NATS.URL, s.Tenancy.Enabled = false, "", c.URLs(), false
-			s.Cluster.Name, s.Cluster.Node, s.AdoptEmpty = name, "n1", true
-			test(t, s)
+			test(t, clustered(t, c, name))
 		})
 	}
 }

@@ -37,7 +37,7 @@ type ClusterBegun struct {
 
 // InitCluster makes the store in the data folder that of a new cluster. No process may hold it.
 func InitCluster(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
-	if err := s.mayBegin(false); err != nil {
+	if err := s.mayTakeFolder(false); err != nil {
 		return b, err
 	}
 	return initStores(ctx, s, log)
@@ -470,7 +470,7 @@ const aloneWithin = 3 * cluster.DeadAfter
 // alone returns an error if another node beats.
 func (t *stay) alone(ctx context.Context) error {
 	if m, err := membershipOf(t.dir()); err == nil && m != nil && m.Cluster == t.settings.Cluster.Name {
-		_ = t.tellCopy() // in the place of what this node has said before; a command that needs the copy opens it again
+		_ = t.tellCopy() // these beats replace the last one of the node; a command that needs the copy reports the error
 	}
 	t.startBeats(ctx)
 	defer func() { t.endBeats(true) }()

@@ -35,8 +35,8 @@ func (c Config) hasDevStreams() bool {
 // MockedMark is the file in a data folder of edda dev whose effects --mock has answered.
 const MockedMark = "mocked"
 
-// mayBegin refuses a data folder whose store would begin a cluster with invented results, or without its streams.
-func (c Config) mayBegin(withStreams bool) error {
+// mayTakeFolder refuses a data folder whose store would begin a cluster with invented results, or without its streams.
+func (c Config) mayTakeFolder(withStreams bool) error {
 	if _, err := os.Stat(filepath.Join(c.Data, MockedMark)); err == nil {
 		return edda.Classify(edda.Permanent, "the effects in %s were answered by edda dev --mock, so its instances have invented results: begin the cluster with another folder", c.Data)
 	}
@@ -49,7 +49,7 @@ func (c Config) mayBegin(withStreams bool) error {
 // InitClusterFromDev is [InitCluster] with the folder of an edda dev that has stopped. It copies its streams to the
 // NATS of the cluster.
 func InitClusterFromDev(ctx context.Context, s Settings, log *zap.Logger) (b ClusterBegun, err error) {
-	if err := s.mayBegin(true); err != nil {
+	if err := s.mayTakeFolder(true); err != nil {
 		return b, err
 	}
 	if !s.hasDevStreams() {

@@ -31,12 +31,18 @@ func TestLeave(t *testing.T) {
 		"ends":   testEnd,
 	} {
 		t.Run(cluster, func(t *testing.T) {
-			s := devSettings(t, loanSaga)
-			s.Dev, s.NATSAddr, s.NATS.URL, s.Tenancy.Enabled = false, "", c.URLs(), false
-			s.Cluster.Name, s.Cluster.Node, s.AdoptEmpty = cluster, "n1", true
-			test(t, s)
+			test(t, clustered(t, c, cluster))
 		})
 	}
+}
+
+// clustered are the settings of node n1 of a cluster, which may begin with a store.
+func clustered(t *testing.T, c *natscluster.Cluster, name string) Settings {
+	t.Helper()
+	s := devSettings(t, loanSaga)
+	s.Dev, s.NATSAddr, s.NATS.URL, s.Tenancy.Enabled = false, "", c.URLs(), false
+	s.Cluster.Name, s.Cluster.Node, s.AdoptEmpty = name, "n1", true
+	return s
 }
 
 // inCluster does something as a node of the cluster that does not beat.
@@ -154,8 +160,8 @@ func testStartWhileLeaving(t *testing.T, s Settings) {
 	testkit.WantError(t, <-ended, edda.Permanent, "node n2 has taken the store out of cluster "+s.Cluster.Name)
 }
 
-// testEnd: the command said that a cluster had ended of which nobody had heard. A cut-off end is repeated, and a cluster
-// without its bucket has ended, too.
+// testEnd: edda cluster end says that there was no cluster, if there was none. An end that was cut off can be repeated. A
+// cluster that has lost its bucket can be ended.
 func testEnd(t *testing.T, s Settings) {
 	emptyStore(t, s)
 	begun(t, s, 1)

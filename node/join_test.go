@@ -26,9 +26,8 @@ func TestARefusedStartLeavesNothing(t *testing.T) {
 	c := natscluster.Start(t)
 	js := c.Connect(c.URLs())
 	start := func(name string) Settings {
-		s := devSettings(t, loanSaga)
-		s.Dev, s.NATSAddr, s.NATS.URL, s.Tenancy.Enabled = false, "", c.URLs(), false
-		s.Cluster.Name, s.Cluster.Node = name, "n9"
+		s := clustered(t, c, name)
+		s.Cluster.Node, s.AdoptEmpty = "n9", false
 		return s
 	}
 	streams := func(of string) (names []string) {
@@ -96,14 +95,16 @@ func TestAFolderThatAnotherProcessHoldsIsRefused(t *testing.T) {
 				st := stayWith(t, time.Unix(200, 0), time.Unix(200, 0), cluster.Last{})
 				_, release := testkit.OpenStore(t, st.dir(), store.Options{})
 				began := time.Now()
-				time.AfterFunc(tt.holds, release)
+				stops := time.AfterFunc(tt.holds, release)
 				if tt.refused {
 					testkit.WantError(t, st.follow(t.Context(), newSystemd(zap.NewNop())), edda.Permanent, "another process holds "+st.dir(), "choose another --data")
 				} else if err := st.unheld(t.Context()); err != nil || time.Since(began) < tt.holds {
 					t.Errorf("%v after %s", err, time.Since(began))
 				}
+				if stops.Stop() {
+					release()
+				}
 				synctest.Wait()
-				time.Sleep(tt.holds) // virtual: it stops
 			})
 		})
 	}

@@ -69,7 +69,7 @@ type stay struct {
 	said cluster.Beat // what the next beat says
 	// owner is what the log said last about the owner before this node.
 	owner    cluster.Ownership
-	named    uint64               // the epoch of the other owner that this node has named in its log
+	named    uint64               // the last epoch whose owner was logged; records that the node reads later may be earlier
 	revision revision             // of the manifests
 	met      map[string]time.Time // when each other node was last alive
 	heir     string               // the node that takes over when the process has stopped
@@ -131,11 +131,11 @@ func (t *stay) tell(at cluster.Mark, owner cluster.Ownership) {
 	defer t.mu.Unlock()
 	t.said.Needs = 0
 	t.said.Epoch, t.said.LSN, t.said.Following, t.said.Problem = at.Epoch, at.LSN, t.revision.unfit == "", t.revision.unfit
-	t.owner = owner
 	if node := cluster.NodeOf(owner.Run); owner.Epoch > t.named && !owner.Sealed && node != t.node {
 		t.named = owner.Epoch
 		t.log.Info("another node owns the store", zap.String("owner", node), zap.Uint64("epoch", owner.Epoch))
 	}
+	t.owner = owner
 }
 
 // shorter says that the log has lost what it had acknowledged to this owner; nil says that it has it again. No node may go

@@ -270,8 +270,8 @@ func (l *lateLog) End(context.Context) (cluster.Last, error) {
 	return cluster.Last{Seq: l.at.Seq, Message: cluster.Message{Record: cluster.Record{LSN: l.at.LSN}}}, nil
 }
 
-// TestACopyWhosePlaceIsTrimmedIsMadeAnew: the log begins with the transaction that another owner wrote in the place of the
-// last one of this copy.
+// TestACopyWhosePlaceIsTrimmedIsMadeAnew: another owner wrote a transaction with the number of the last one of this copy, and
+// the log begins with that.
 func TestACopyWhosePlaceIsTrimmedIsMadeAnew(t *testing.T) {
 	now := time.Unix(200, 0)
 	st := stayWith(t, now, now, cluster.Last{Seq: 99, Message: cluster.Message{Record: cluster.Record{LSN: 50}}})
