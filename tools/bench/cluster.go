@@ -62,7 +62,14 @@ func (r *run) clustered() error {
 
 func (r *run) clusterOf(nodes int) (err error) {
 	c := &clusterRun{orderRun: orderRun{run: r, name: "W7"}, cores: r.Cores}
-	defer func() { err = errors.Join(err, c.Stop()) }()
+	defer func() {
+		if err != nil {
+			for _, n := range c.nodes {
+				err = fmt.Errorf("%w\n%s says:\n%s", err, n.name, n.Tail())
+			}
+		}
+		err = errors.Join(err, c.Stop())
+	}()
 	if err := c.openCluster(nodes); err != nil {
 		return err
 	}
@@ -203,7 +210,7 @@ func (c *clusterRun) load(phase string, n, concurrency int) (*Result, error) {
 		return nil, err
 	}
 	if err := errors.Join(l.Await(c.ctx, n, nil), c.client.Stored(c.ctx), c.delivered(), c.check(prefix, n)); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", phase, err)
 	}
 	after, err := c.read()
 	if err != nil {
