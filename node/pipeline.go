@@ -45,8 +45,10 @@ type pipeline struct {
 	nats     kv.Connection // options of conn
 	conn     *nats.Conn
 	js       jetstream.JetStream
-	durable  []kv.Durability
-	lease    *kv.Lease // of the saga worker, on its tenants
+	// streamsOf is the store for which it creates streams; see [stream.StreamOptions].
+	streamsOf string
+	durable   []kv.Durability
+	lease     *kv.Lease // of the saga worker, on its tenants
 	// workerLease is the lease of the effect worker, on its commands.
 	workerLease *kv.Lease
 	fences      fences       // of both leases
@@ -147,8 +149,11 @@ func (p *process) build(ctx context.Context, l *pipeline) error {
 			return err
 		}
 	}
+	if l.streamsOf, err = p.streamsOf(ctx, l.js); err != nil {
+		return err
+	}
 	if l.durable, err = stream.EnsureStreams(ctx, l.js, stream.StreamOptions{
-		Grammar: codec.Grammar, Replicas: s.replicas(), MinReplicas: s.minReplicas(), Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.Dev && s.SyncStreams,
+		Store: l.streamsOf, Grammar: codec.Grammar, Replicas: s.replicas(), MinReplicas: s.minReplicas(), Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.Dev && s.SyncStreams,
 	}); err != nil {
 		return err
 	}
@@ -368,7 +373,7 @@ func (p *process) openSource(ctx context.Context, l *pipeline) error {
 		return edda.Classify(edda.Permanent, "read the positions: %w", err)
 	}
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
-		Codec: l.codec, Name: p.db.ID(), Epoch: p.stay.epoch(), Tenants: p.settings.Tenants, From: p.from(), Begin: p.settings.begin(), Agree: p.beginsWith(l.js),
+		Codec: l.codec, Name: p.db.ID(), Epoch: p.stay.epoch(), Tenants: p.settings.Tenants, From: p.from(), Begin: p.settings.begin(), Store: l.streamsOf, Agree: p.beginsWith(l.js),
 		AcceptLoss: p.settings.AcceptStreamLoss, Committed: p.db.Checkpoints, Restored: p.restored, Log: p.log.Named("source"),
 		Strays: p.strays, Fence: l.fences.pass,
 	})

@@ -129,6 +129,19 @@ func (p *process) beginsWith(js jetstream.JetStream) stream.Agree {
 	}
 }
 
+// streamsOf is the store for which this process creates streams: for several shards that of the first one. Empty in a
+// process without sagas, which creates none.
+func (p *process) streamsOf(ctx context.Context, js jetstream.JetStream) (string, error) {
+	switch {
+	case !p.settings.sagas():
+		return "", nil
+	case p.stay == nil || p.settings.share.Whole():
+		return p.db.ID(), nil
+	}
+	first, _, err := clusternodes.AgreedOn(ctx, js, p.settings.Cluster.Name)
+	return first.Store, err
+}
+
 // runCluster runs a node with as many shards as its cluster has. A node that has assumed another number learns the real one
 // from the first shard that it joins. It copies a shard whose folder it has lost, as a new node does.
 func runCluster(ctx context.Context, s Settings, h Hooks, sup *systemd) error {

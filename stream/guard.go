@@ -62,16 +62,20 @@ type verdict struct {
 
 // guard compares a checkpoint with its stream. Reading on from a position of another stream would
 // drop messages as duplicates, or apply others twice.
-func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held []edda.Checkpoint, from From, agree Agree) (verdict, error) {
+func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held []edda.Checkpoint, from From, of string, agree Agree) (verdict, error) {
 	info, err := s.Info(ctx)
 	if err != nil {
 		return verdict{}, fmt.Errorf("look at stream: %w", err)
+	}
+	first := from
+	if of != "" && info.Config.Metadata[storeOf] == of { // messages could come as soon as it was there
+		first = FromAll
 	}
 	name := info.Config.Name
 	var cp edda.Checkpoint
 	if i := slices.IndexFunc(held, func(c edda.Checkpoint) bool { return c.Stream == name }); i >= 0 {
 		cp = held[i]
-	} else if cp = beginning(info, from); from == FromAll || agree == nil {
+	} else if cp = beginning(info, first); from == FromAll || agree == nil {
 		return verdict{start: cp}, nil
 	} else if cp, err = agree(ctx, cp); err != nil {
 		return verdict{}, err

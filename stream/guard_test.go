@@ -12,6 +12,7 @@ import (
 
 	"edda"
 	"edda/internal/testkit"
+	"edda/internal/testkit/natstest"
 	"edda/stream/wire"
 )
 
@@ -314,6 +315,33 @@ func TestStoreTimesDoNotSeparateAfterTheClockWentBack(t *testing.T) {
 			test.change(&cp)
 			if got, err := separable(ctx, w.JS, s, s.CachedInfo(), cp, test.upto); err != nil || got != test.want {
 				t.Errorf("%s: %v, %v", name, got, err)
+			}
+		}
+	})
+}
+
+// TestAStreamThatWasCreatedForAStoreIsReadWhole: what came between its creation and the first position was never read.
+func TestAStreamThatWasCreatedForAStoreIsReadWhole(t *testing.T) {
+	natstest.Bubble(t, embedded, func(ctx context.Context, n *natstest.World) {
+		w := &world{World: n}
+		for _, store := range []string{"S1", "S2"} { // the second one finds them
+			_, err := EnsureStreams(ctx, n.JS, StreamOptions{Store: store})
+			n.Must(err)
+		}
+		w.sendMany("O1", 2)
+		var asked uint64
+		agree := func(_ context.Context, at edda.Checkpoint) (edda.Checkpoint, error) {
+			if at.Stream == wire.AggregateEvents {
+				asked = at.Seq
+			}
+			return at, nil
+		}
+		for store, want := range map[string]uint64{"S1": 0, "S2": 2, "": 2} {
+			asked = 1
+			src, err := OpenSource(ctx, n.JS, nil, SourceOptions{Store: store, Agree: agree})
+			n.Must(err)
+			if got := src.Start()[0]; got.Stream != wire.AggregateEvents || got.Seq != want || asked != want {
+				t.Errorf("store %q begins at %+v, and has asked with %d; want %d", store, got, asked, want)
 			}
 		}
 	})

@@ -31,6 +31,9 @@ type SourceOptions struct {
 	// From is where to begin in a stream without a checkpoint. Begin replaces it for one stream.
 	From  From
 	Begin map[string]From
+	// Store is that of [StreamOptions]. A stream that was created for it is read from its first message: the
+	// store was there before the stream. Empty: no stream was.
+	Store string
 	// Agree returns where all stores that share the streams begin in a stream without a checkpoint. It is asked for
 	// FromNow, with the position of now, and may be called concurrently. nil: this store alone reads the streams.
 	Agree Agree
@@ -163,7 +166,7 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 			if err != nil {
 				return err
 			}
-			if guards[i], err = guard(asked, js, str, held, o.from(in.stream), o.Agree); err != nil {
+			if guards[i], err = guard(asked, js, str, held, o.from(in.stream), o.Store, o.Agree); err != nil {
 				return fmt.Errorf("check stream %s: %w", in.stream, err)
 			}
 			messages, err := leaderOf(asked, js, in.stream)

@@ -36,7 +36,12 @@ type StreamOptions struct {
 	Duplicates time.Duration // 30 s when zero
 	// SyncAlways says that the server syncs every write to disk.
 	SyncAlways bool
+	// Store is noted in each stream that is created, for [SourceOptions]; empty: nothing is.
+	Store string
 }
+
+// storeOf is the key of a stream's metadata with the store for which it was created.
+const storeOf = "edda.store"
 
 // plan is the wanted name, subjects and age of a stream.
 type plan struct {
@@ -103,6 +108,9 @@ func (o StreamOptions) config(p plan) jetstream.StreamConfig {
 	}
 	if age, ok := o.Age[p.name]; ok {
 		cfg.MaxAge = age
+	}
+	if o.Store != "" {
+		cfg.Metadata = map[string]string{storeOf: o.Store}
 	}
 	if cfg.Duplicates == 0 {
 		cfg.Duplicates = defaultDuplicates
