@@ -189,9 +189,9 @@ func clusterAdvice(s server.ClusterStatus) (lines []string) {
 	if s.Problem != "" {
 		lines = append(lines, "problem: "+s.Problem)
 	}
-	copies, next := 0, 0 // living standbys; the level that all nodes know
+	copies, next := 0, 0 // standbys that are not dead; the level that all nodes know
 	for i, n := range s.Nodes {
-		if n.State == server.NodeAlive && n.Role == server.NodeStandby {
+		if n.State != server.NodeDead && n.Role == server.NodeStandby {
 			copies++
 		}
 		if next = min(next, n.Level); i == 0 {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
 	"edda"
@@ -31,7 +30,7 @@ func (t *stay) served() server.Cluster {
 // processStatus is the status of a standby.
 func (t *stay) processStatus(context.Context) server.ProcessStatus {
 	b := t.beat()
-	s := server.ProcessStatus{Components: map[string]server.ComponentStatus{}}
+	s := server.ProcessStatus{Components: map[string]server.ComponentStatus{"jetstream": component(t.connected())}}
 	switch {
 	case b.Problem != "":
 		s.NotReady = b.Problem
@@ -42,7 +41,7 @@ func (t *stay) processStatus(context.Context) server.ProcessStatus {
 	if s.NotReady != "" {
 		s.Components["copy"] = server.ComponentStatus{State: "down", Problem: s.NotReady}
 	}
-	s.Components["jetstream"] = component(t.connected())
+	s.NotReady = cmp.Or(s.NotReady, s.Components["jetstream"].Problem)
 	return s
 }
 
@@ -60,10 +59,7 @@ func (t *stay) connected() error {
 	if t.nodes.Load() == nil {
 		return errors.New("not reached yet")
 	}
-	if status := t.conn.Status(); status != nats.CONNECTED {
-		return fmt.Errorf("the connection is %s", status)
-	}
-	return nil
+	return t.reached()
 }
 
 // Status returns what this node knows of the cluster.
@@ -75,8 +71,10 @@ func (t *stay) Status(context.Context) server.ClusterStatus {
 	s := server.ClusterStatus{
 		Name: t.settings.Cluster.Name, StoreID: store, Node: t.node, Epoch: b.Epoch, Level: t.level(), LSN: b.LSN,
 	}
+	silence := time.Duration(0) // while it lasts, the silence of the others does not grow
 	if n := t.nodes.Load(); n != nil && n.Silence() > cluster.DeadAfter {
-		s.Problem = fmt.Sprintf("NATS has taken no beat of node %s for %s: what it knows of the others may be old", t.node, n.Silence().Round(time.Second))
+		silence = n.Silence()
+		s.Problem = fmt.Sprintf("NATS has taken no beat of node %s for %s: what it knows of the others may be old", t.node, silence.Round(time.Second))
 	}
 	all := append(others, cluster.Member{Node: cluster.Node{ID: t.node}, Beat: b})
 	for _, m := range all {
@@ -96,11 +94,14 @@ func (t *stay) Status(context.Context) server.ClusterStatus {
 			Epoch: m.Beat.Epoch, LSN: m.Beat.LSN, Lag: s.LSN - min(s.LSN, m.Beat.LSN), Since: m.Beat.Since,
 			BeatAge: m.Silence.Milliseconds(), Revision: m.Beat.Revision, Manifests: m.Beat.Manifests, Problem: cmp.Or(m.Beat.Problem, otherRole(m.Beat.Role, role)),
 		}
+		if m.Beat.Owner && !m.Dead && m.Beat.Epoch == s.Epoch {
+			s.Owner = m.ID
+		}
 		switch {
 		case m.Dead:
 			n.State = server.NodeDead
-		case m.Beat.Owner && m.Beat.Epoch == s.Epoch:
-			s.Owner = m.ID
+		case silence > 0 && m.ID != t.node:
+			n.State, n.BeatAge = server.NodeUnknown, (m.Silence + silence).Milliseconds()
 		}
 		switch {
 		case m.ID == s.Owner:

@@ -159,3 +159,25 @@ func TestANodeOfAnotherRoleIsShown(t *testing.T) {
 	stop(nil)
 	watch.Wait()
 }
+
+// TestWithoutNATSTheOthersAreUnknown: they were shown as alive with the age of their last beat, and the standby as ready.
+func TestWithoutNATSTheOthersAreUnknown(t *testing.T) {
+	nats := testkit.Value[*kv.Embedded](t)(kv.StartEmbedded(t.Context(), kv.EmbeddedOptions{Dir: t.TempDir()}))
+	owner, standby := joined(t, nats, "n1"), joined(t, nats, "n2")
+	owner.say(func(b *cluster.Beat) { b.Owner = true })
+	standby.say(func(b *cluster.Beat) { b.Following = true })
+	testkit.Until(t, within, "the standby hears the owner, and is ready", func() bool {
+		s := standby.Status(t.Context())
+		return s.Owner == "n1" && s.Nodes[0].State == server.NodeAlive && standby.processStatus(t.Context()).NotReady == ""
+	})
+	nats.Close()
+	testkit.Until(t, within, "the standby is not ready", func() bool {
+		return strings.HasPrefix(standby.processStatus(t.Context()).NotReady, "the connection to ")
+	})
+	testkit.Until(t, within, "the standby hears nobody", func() bool {
+		s := standby.Status(t.Context())
+		n1, n2 := s.Nodes[0], s.Nodes[1]
+		return s.Owner == "n1" && n1.State == server.NodeUnknown && n1.BeatAge > cluster.DeadAfter.Milliseconds() &&
+			n2.State == server.NodeAlive && strings.HasPrefix(s.Problem, "NATS has taken no beat of node n2 for ")
+	})
+}

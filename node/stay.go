@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,6 +159,9 @@ func (t *stay) join(ctx context.Context) error {
 		return err
 	}
 	return t.retried(ctx, "waiting for NATS with JetStream", func() error {
+		if err := t.reached(); err != nil { // a request would wait for the connection, and not say so
+			return err
+		}
 		if err := t.checkClock(ctx); err != nil {
 			return err
 		}
@@ -199,10 +203,18 @@ func (t *stay) retried(ctx context.Context, what string, do func() error) error 
 			told = err.Error()
 			t.log.Warn(what, zap.Error(err))
 		}
-		if err := backoff.Wait(ctx, joinAgain); err != nil {
-			return err
+		if ended := backoff.Wait(ctx, joinAgain); ended != nil {
+			return fmt.Errorf("%w: %w", err, ended)
 		}
 	}
+}
+
+// reached returns why there is no connection to NATS.
+func (t *stay) reached() error {
+	if status := t.conn.Status(); status != nats.CONNECTED {
+		return fmt.Errorf("the connection to %s is %s", strings.Join(t.conn.Servers(), ", "), status)
+	}
+	return nil
 }
 
 // noPeers reports whether NATS found no servers for a stream. It says so also while its servers start.
@@ -228,6 +240,8 @@ const notClustered = 10074
 
 // checkClock refuses a clock that is far from that of NATS: this node's timers would fire early or late.
 func (t *stay) checkClock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, agreeWithin)
+	defer cancel()
 	sent := time.Now()
 	s, err := t.js.Stream(ctx, "KV_"+kv.LeaseBucket)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

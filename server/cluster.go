@@ -45,8 +45,9 @@ const (
 
 // The states of a node in its cluster.
 const (
-	NodeAlive = "alive"
-	NodeDead  = "dead"
+	NodeAlive   = "alive"
+	NodeDead    = "dead"
+	NodeUnknown = "unknown" // NATS does not answer the node that says so
 )
 
 // ClusterStatus is the state of a cluster, as one node knows it.
@@ -83,7 +84,7 @@ type ClusterNode struct {
 	Node      string    `json:"node"`
 	URL       string    `json:"url,omitempty" doc:"where other nodes reach its API"`
 	Role      string    `json:"role" enum:"owner,standby,joining,spare" doc:"joining: it has no copy of the store that could take over; spare: other nodes have the copies"`
-	State     string    `json:"state" enum:"alive,dead"`
+	State     string    `json:"state" enum:"alive,dead,unknown" doc:"unknown: the answering node hears nobody, because NATS does not answer it"`
 	Version   string    `json:"version,omitempty" doc:"of its program"`
 	Level     int       `json:"level" doc:"the highest level that its program knows"`
 	Epoch     uint64    `json:"epoch" doc:"of the last record that its copy has"`

@@ -602,8 +602,8 @@ func merge(nodes map[string]*ClusterNode, n ClusterNode, owns bool, shard int) {
 	case n.Role == NodeJoining && was.Role != NodeOwner:
 		was.Role = NodeJoining
 	}
-	if n.State == NodeDead {
-		was.State = NodeDead
+	if n.State == NodeDead || n.State == NodeUnknown && was.State == NodeAlive {
+		was.State = n.State
 	}
 	if was.Problem == "" {
 		was.Problem = n.Problem
