@@ -10,6 +10,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda"
+	"edda/internal/testkit"
 	"edda/node"
 	"edda/server"
 	"edda/store"
@@ -177,6 +178,20 @@ func TestACopyOfAClusterIsNotWrittenAlone(t *testing.T) {
 	restore()
 	if code, out := held(t, "compact", "--data", data); code != 0 {
 		t.Errorf("a restored store: %d %s", code, out)
+	}
+}
+
+// TestAProcessThatIsAloneOnAShardAnswersForIt: it took itself for shard 0, and refused the commands on its own folder.
+func TestAProcessThatIsAloneOnAShardAnswersForIt(t *testing.T) {
+	data := t.TempDir()
+	share := edda.Share{Cluster: "shop", Shard: edda.Shard{Index: 1, Of: 2}}
+	testkit.Must(t, testkit.Value[*store.DB](t)(store.Open(filepath.Join(data, "store"), store.Options{Share: share})).Close())
+	dev := startDev(t, "--data", data, folder(t, map[string]string{"wait.yaml": waitSaga}))
+	if code, out := held(t, "gc", "--data", data); code != 0 || !strings.Contains(out, "asking it, at http://"+dev.addr) {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, out := held(t, "gc", "--data", data, "--addr", dev.addr, "--shard", "0"); code == 0 || !strings.Contains(out, "shard 1") {
+		t.Errorf("of shard 0: %d %s", code, out)
 	}
 }
 

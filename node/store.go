@@ -78,7 +78,7 @@ func (p *process) open() error {
 		return errors.Join(err, db.Close())
 	}
 	p.db = db
-	p.server.Read(db)
+	p.server.Read(db, p.settings.share.Index)
 	p.texts = versions.New(db, p.settings.Dev, p.log)
 	p.Quarantine = operator.NewQuarantine(db, operator.Options{Publisher: p.publisher, MaxBytes: p.settings.Dead.MaxBytes, Log: p.log, Metrics: p.metrics})
 	return p.findRestored()

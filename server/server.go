@@ -233,7 +233,7 @@ func (s *Server) Listen() error {
 }
 
 // Read sets the store, which may be opened after Listen. Call it before Run.
-func (s *Server) Read(from Store) { s.options.Store = from }
+func (s *Server) Read(from Store, shard int) { s.options.Store, s.options.Shard = from, shard }
 
 // Addr returns the address of the API: after Listen the real one, with its port.
 func (s *Server) Addr() string {
