@@ -25,10 +25,11 @@ import (
 func TestLastBeat(t *testing.T) {
 	c := natscluster.Start(t)
 	for name, test := range map[string]func(*testing.T, Settings){
-		"owner":   testBeatOfAnOwnerThatStops,
-		"moved":   testBeatOfANodeThatStopsBetweenTwoStays,
-		"shard":   testBeatOfALossWhereAnotherShardEnds,
-		"command": testBeatBesideACommand,
+		"owner":    testBeatOfAnOwnerThatStops,
+		"replaced": testBeatOfAnOwnerThatLearnsAtItsEndOfAnother,
+		"moved":    testBeatOfANodeThatStopsBetweenTwoStays,
+		"shard":    testBeatOfALossWhereAnotherShardEnds,
+		"command":  testBeatBesideACommand,
 	} {
 		t.Run(name, func(t *testing.T) {
 			test(t, clustered(t, c, name))
@@ -67,6 +68,29 @@ func testBeatOfAnOwnerThatStops(t *testing.T, s Settings) {
 			t.Errorf("the log ends with %s, and there is a beat: %t, %+v", last.Message.Kind, known, b)
 		}
 	})
+}
+
+// testBeatOfAnOwnerThatLearnsAtItsEndOfAnother: it was paused, another node has taken over, and only the seal finds that.
+func testBeatOfAnOwnerThatLearnsAtItsEndOfAnother(t *testing.T, s Settings) {
+	h := quiet()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	var seen *stay
+	h.Ready = func(r Running) {
+		seen = r.p.stay
+		at := seen.shipper.Load().Mark()
+		testkit.Value[cluster.Mark](t)(cluster.Take(t.Context(), seen.shipped, at, "n2.1", seen.level(), func(cluster.Mark, cluster.Record) error { return nil }))
+		stop()
+	}
+	testkit.Must(t, Run(ctx, s, h))
+	inCluster(t, asOther(s), func(st *stay) {
+		if b, known := beatOf(t, st); known {
+			t.Errorf("its beat has stayed: %+v", b)
+		}
+	})
+	if err := seen.shipper.Load().Err(); !errors.Is(err, cluster.ErrFenced) {
+		t.Errorf("the seal found %v", err)
+	}
 }
 
 // testBeatOfANodeThatStopsBetweenTwoStays: right after the store has moved to another node.

@@ -366,7 +366,13 @@ func (t *stay) handOver() {
 		heir = t.bestCopy()
 	}
 	defer time.AfterFunc(sealWithin, t.endShipping).Stop()
-	if err := t.shipper.Load().Seal(heir); err != nil {
+	err := t.shipper.Load().Seal(heir)
+	if outlived(err) {
+		t.more.Store(false)
+		t.log.Info("another node has taken the store over already")
+		return
+	}
+	if err != nil {
 		t.log.Warn("the store is not handed over: the other nodes take it over when this one is silent", zap.Error(err))
 		return
 	}
