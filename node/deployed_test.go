@@ -123,9 +123,13 @@ func (noSource) Ends(context.Context) ([]engine.End, error) { return nil, nil }
 
 // TestTheTestsOfARevisionRunOnce: over shards it is judged and then taken in, within one call.
 func TestTheTestsOfARevisionRunOnce(t *testing.T) {
-	p := stored(t)
-	p.settings.Data, p.set, p.stay = t.TempDir(), testkit.Set(t, nightly), &stay{}
-	p.pipeline.Store(&pipeline{})
+	shard := func(f *front) *process {
+		p := stored(t)
+		p.settings.Data, p.settings.front, p.set, p.stay = t.TempDir(), f, testkit.Set(t, nightly), &stay{}
+		p.pipeline.Store(&pipeline{})
+		return p
+	}
+	p := shard(nil)
 	cut, cancel := context.WithCancel(t.Context())
 	cancel()
 	judge := func(ctx context.Context, text string, tests testCheck) error {
@@ -147,6 +151,13 @@ func TestTheTestsOfARevisionRunOnce(t *testing.T) {
 	}
 	if err := judge(cut, nightly+"# edited\n", testsMustPass); !errors.Is(err, edda.Temporary) {
 		t.Errorf("other files: %v", err)
+	}
+	node := &front{}
+	p = shard(node)
+	testkit.Must(t, judge(t.Context(), nightly, testsMustPass))
+	p = shard(node)
+	if err := judge(cut, nightly, testsMustPass); err != nil {
+		t.Errorf("the tests have passed in another shard of this node: %v", err)
 	}
 }
 

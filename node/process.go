@@ -120,7 +120,7 @@ type process struct {
 	reloading sync.Mutex // one reload at a time; guards the fields below
 	set       *saga.Set
 	effects   []*effects.Effect
-	tested    string // the hash of the revision whose tests passed last
+	tested    testedRevision // in a node with several shards that of its front
 }
 
 // newProcess acquires what every part needs: the address, the folder and the store. It

@@ -78,15 +78,12 @@ func (p *process) reloadManifests(ctx context.Context, in taking) (manifests.Pro
 	if err != nil || l.problems.Failed() {
 		return l.problems, err
 	}
-	if p.stay != nil && (in.next == nil || in.next.Hash() == p.tested) {
-		in.tests = testsSkipped // they passed when the revision came, or when this shard judged it
+	if p.stay != nil && in.next == nil {
+		in.tests = testsSkipped // they passed when the revision came
 	}
-	tests, err := l.runTests(ctx, in)
+	tests, err := p.test(ctx, l, in)
 	if l.problems = append(tests, l.problems...); err != nil || l.problems.Failed() {
 		return l.problems, err
-	}
-	if in.next != nil && in.tests == testsMustPass {
-		p.tested = in.next.Hash()
 	}
 	if in.checkOnly {
 		_, problems, err := p.compose(l, in)
@@ -333,6 +330,35 @@ const (
 
 // maxFailingTests bounds the failing tests that are named.
 const maxFailingTests = 20
+
+// testedRevision is the revision whose tests ran last, and what they found.
+type testedRevision struct {
+	mu       sync.Mutex // held while tests run
+	hash     string
+	problems manifests.Problems
+}
+
+// test runs the tests of manifests. Those of a revision run once: it is judged and then taken in, and all shards of a node
+// judge it at the same time.
+func (p *process) test(ctx context.Context, l loaded, in taking) (manifests.Problems, error) {
+	if in.next == nil || in.tests != testsMustPass {
+		return l.runTests(ctx, in)
+	}
+	last := &p.tested
+	if f := p.settings.front; f != nil {
+		last = &f.tested
+	}
+	last.mu.Lock()
+	defer last.mu.Unlock()
+	if hash := in.next.Hash(); hash != last.hash {
+		problems, err := l.runTests(ctx, in)
+		if err != nil {
+			return problems, err
+		}
+		last.hash, last.problems = hash, problems
+	}
+	return last.problems, nil
+}
 
 // runTests runs the tests in the manifests, in virtual time. A problem is a failing test
 // with the first lines of its difference.

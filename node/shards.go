@@ -248,6 +248,7 @@ type front struct {
 	server *server.Front
 	guards guards
 	log    *zap.Logger
+	tested testedRevision // by the shards of this node
 }
 
 // shared is the server that the servers of shards stand behind; nil for a process with one store.
@@ -278,7 +279,7 @@ func newFront(s Settings, shards int, log *zap.Logger) (*front, error) {
 		return nil, err
 	}
 	log.Info("listening", zap.String("addr", f.Addr()), zap.String("probe_addr", f.ProbeAddr()), zap.Int("shards", shards))
-	return &front{f, g, log}, nil
+	return &front{server: f, guards: g, log: log}, nil
 }
 
 // run serves until ctx ends, and reads the files of callers again at a SIGHUP, also while all shards start again.
