@@ -13,6 +13,9 @@ import (
 // DeployTimeout bounds a deployment over shards. One takes in a revision of [MaxDeployment] within writeTimeout.
 const DeployTimeout = 3 * time.Minute
 
+// takenByAll explains why a deployment that all shards have taken in fails all the same.
+const takenByAll = "all shards have taken these files in, and it is not sure that all run them still: see edda cluster status"
+
 // deploy has all shards judge the manifests before the first one takes them in: one of them may lack a secret. Each takes
 // them in only beside the revision that it has judged them with, and in the end all must run them. So two deployments at once
 // do not both succeed. All shards note one time: see [begun].
@@ -35,7 +38,7 @@ func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
 		again.URL.RawQuery, again.Body = q.Encode(), io.NopCloser(bytes.NewReader(body))
 		return f.ask(again, shard)
 	}
-	check := func(after []Deployed) (out []Deployed, ok bool) {
+	check := func(after []Deployed, hint string) (out []Deployed, ok bool) {
 		out, answers := make([]Deployed, len(after)), make([]*recorded, len(after))
 		var all sync.WaitGroup
 		for i := range after {
@@ -43,13 +46,13 @@ func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
 		}
 		all.Wait()
 		for i, a := range answers {
-			if !f.decode(w, a, i, "", &out[i]) {
+			if !f.decode(w, a, i, hint, &out[i]) {
 				return nil, false
 			}
 		}
 		return out, true
 	}
-	judged, ok := check(make([]Deployed, len(f.shards)))
+	judged, ok := check(make([]Deployed, len(f.shards)), "")
 	if !ok {
 		return
 	}
@@ -65,7 +68,7 @@ func (f *Front) deploy(w http.ResponseWriter, r *http.Request) {
 		}
 		hint = takenBefore
 	}
-	if _, ok := check(taken); ok { // another deployment may have come to the first shards meanwhile
+	if _, ok := check(taken, takenByAll); ok { // another deployment may have come to the first shards meanwhile
 		answer(w, http.StatusOK, together(taken))
 	}
 }
