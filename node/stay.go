@@ -134,7 +134,7 @@ func (t *stay) tell(at cluster.Mark, owner cluster.Ownership) {
 	t.said.Epoch, t.said.LSN, t.said.Following, t.said.Problem = at.Epoch, at.LSN, t.revision.unfit == "", t.revision.unfit
 	if node := cluster.NodeOf(owner.Run); owner.Epoch > t.named && !owner.Sealed && node != t.node {
 		t.named = owner.Epoch
-		t.log.Info("another node owns the store", zap.String("owner", node), zap.Uint64("epoch", owner.Epoch))
+		t.log.Info("the log has another owner", zap.String("owner", node), zap.Uint64("epoch", owner.Epoch))
 	}
 	t.owner = owner
 }

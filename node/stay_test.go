@@ -333,7 +333,7 @@ func TestAStandbyNamesEachOwnerOnce(t *testing.T) {
 		st.tell(cluster.Mark{}, o)
 	}
 	var named []any
-	for _, e := range logs.FilterMessage("another node owns the store").All() {
+	for _, e := range logs.FilterMessage("the log has another owner").All() {
 		named = append(named, e.ContextMap()["owner"], e.ContextMap()["epoch"])
 	}
 	if fmt.Sprint(named) != "[n2 7 n3 8]" {
