@@ -16,7 +16,7 @@ THRIFT := GOGC=400 GOMEMLIMIT=1500MiB
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help vet demo demo-cluster demo-hero servers test quick test-octokit test-user crash crash-cluster check build packages chart bench bench-stages bench-baseline bench-hero memory fuzz clean
+.PHONY: help vet lint costs demo demo-cluster demo-hero servers test quick test-octokit test-user crash crash-cluster check build packages chart bench bench-stages bench-baseline bench-hero memory fuzz clean
 
 help: ## what this file can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -130,10 +130,13 @@ vet:
 	@test -z "$$(gofmt -l . )" || { echo "not formatted, run gofmt -w:"; gofmt -l .; exit 1; }
 	$(THRIFT) $(GO) vet ./... && cd tools && $(THRIFT) $(GO) vet ./...
 
-# The flags of archtest are those of `make test`, so one of the two takes its result from the cache.
-check: vet $(BIN)/staticcheck $(BIN)/gotestsum ## formatting, vet, lint, architecture, and that no stage became dearer
+check: vet lint costs ## formatting, vet, lint, architecture, and that no stage became dearer
+	$(GO) test -vet=off -toolexec 'env $(THRIFT)' ./internal/archtest
+
+lint: $(BIN)/staticcheck
 	$(THRIFT) $(BIN)/staticcheck ./... && cd tools && $(THRIFT) ../$(BIN)/staticcheck ./...
-	$(BIN)/gotestsum --format pkgname --raw-command -- $(GO_TEST) ./internal/archtest
+
+costs:
 	$(GO) test -vet=off -count 1 -toolexec 'env $(THRIFT)' ./internal/costbudget
 
 build: ## the binary, in bin/
