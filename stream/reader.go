@@ -24,9 +24,9 @@ const (
 	// besides those in the buffer.
 	pullMessages = 1024
 	pullBytes    = 8 << 20
-	// lostAfter is the interval in which a lost message is noticed when no later message reveals
-	// the gap.
-	lostAfter = 2 * time.Minute
+	// lostAfter is the interval in which a message that does not come is noticed when no later message
+	// reveals the gap.
+	lostAfter = 30 * time.Second
 	// pullHeartbeat detects a server that has forgotten the consumer, or has ended with it: two of them are missed then.
 	pullHeartbeat = 2 * time.Second
 	// replaceWithin bounds the removal of the consumer before. The server that had it may never answer.
@@ -41,9 +41,9 @@ const (
 	unreadAfter = 10 * time.Second
 )
 
-// errGap says that the connection lost a message. The reader recreates the consumer behind the
-// last message it has.
-var errGap = errors.New("the connection lost a message")
+// errGap says that a message has not come. The reader recreates the consumer behind the last message
+// it has.
+var errGap = errors.New("a message of the stream has not come")
 
 // errEnded says that the client stopped consuming without an error.
 var errEnded = errors.New("the client stopped consuming")
@@ -170,7 +170,7 @@ func (r *reader) consume(ctx context.Context) error {
 		case <-reading.Closed():
 			cancel(fmt.Errorf("read %s: %w", r.name, errEnded))
 		case <-checks.C:
-			f.checkStalled(ctx, cons)
+			f.checkStalled(ctx)
 		}
 	}
 	reading.Stop()
@@ -181,11 +181,11 @@ func (r *reader) consume(ctx context.Context) error {
 // feed passes the messages of one consumer to its reader. It uses callbacks, because the client's
 // iterator makes a timer for each message.
 type feed struct {
-	reader    *reader
-	end       context.CancelCauseFunc
-	busy      chan struct{} // capacity 1: full while a message is handled
-	number    atomic.Uint64 // consumer sequence of the last message
-	delivered uint64        // messages that the server had sent at the last check; owned by checkStalled
+	reader *reader
+	end    context.CancelCauseFunc
+	busy   chan struct{} // capacity 1: full while a message is handled
+	number atomic.Uint64 // consumer sequence of the last message
+	due    uint64        // the next message of the stream at the last check; 0: none; owned by checkStalled
 }
 
 func (f *feed) message(ctx context.Context, m jetstream.Msg) {
@@ -199,16 +199,19 @@ func (f *feed) message(ctx context.Context, m jetstream.Msg) {
 	}
 }
 
-// checkStalled ends the reading if a message that the server sent before the last check has not
-// arrived. accept cannot notice the gap while no later message arrives. A message that waits for
-// room in the buffer has arrived.
-func (f *feed) checkStalled(ctx context.Context, cons jetstream.Consumer) {
-	if f.number.Load() < f.delivered && len(f.busy) == 0 {
+// checkStalled ends the reading if a message that the leader of the stream had at the last check has
+// not arrived. accept cannot notice the gap while no later message arrives, and the server with the
+// consumer may not have the message: it has one copy of several. A message that waits for room in the
+// buffer has arrived.
+func (f *feed) checkStalled(ctx context.Context) {
+	read, _, emptyTo := f.reader.progress()
+	due, err := f.reader.next(ctx, max(read, emptyTo)+1)
+	switch {
+	case err != nil: // a lasting failure shows in the heartbeats
+	case due > 0 && due == f.due && len(f.busy) == 0:
 		f.end(errGap)
-		return
-	}
-	if info, err := cons.Info(ctx); err == nil { // a lasting failure shows in the heartbeats
-		f.delivered = info.Delivered.Consumer
+	default:
+		f.due = due
 	}
 }
 

@@ -236,6 +236,24 @@ func TestALostLastDeliveryIsReadAgain(t *testing.T) {
 	}
 }
 
+// TestAConsumerThatDeliversNothingIsReplaced: it answers, and has not what the leader of the stream has. It was never
+// replaced.
+func TestAConsumerThatDeliversNothingIsReplaced(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{Name: "s"})
+		defer stop()
+		w.send("acme", "O1", 1)
+		fetch(ctx, t, src, 1)
+		_, err := w.JS.PauseConsumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", "s"), time.Now().Add(time.Hour))
+		testkit.Must(t, err)
+		w.send("acme", "O1", 2)
+		got, err := src.Fetch(ctx, 1, 2*lostAfter+retryMost)
+		if err != nil || len(got.Events) != 1 || got.Events[0].Seq != 2 {
+			t.Errorf("%v, %v", got.Events, err)
+		}
+	})
+}
+
 func TestSourceReadsOnlyItsTenants(t *testing.T) {
 	for name, tenants := range map[string]wire.Tenants{"names": {"acme", "eu-1"}, "patterns": {"acme", "eu-*"}} {
 		t.Run(name, func(t *testing.T) {
