@@ -331,7 +331,7 @@ func (p *process) Deploy(ctx context.Context, q server.DeployOrder) (out server.
 		return out, nil
 	}
 	if q.On != "" && q.On != out.On() { // the shards before may have taken in what this one was not asked about
-		return out, edda.Classify(edda.Permanent, "another deployment came meanwhile: revision %s was to run, and revision %s runs; deploy these files again", q.On, out.On())
+		return out, edda.Classify(edda.Permanent, "another deployment came meanwhile: revision %s was to run, and revision %s runs; to have these files, deploy them again", q.On, out.On())
 	}
 	if err := p.settings.writeRevision(next); err != nil {
 		return out, err
