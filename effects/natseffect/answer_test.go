@@ -69,6 +69,11 @@ func TestAnAnswerComesInAStream(t *testing.T) {
 		if diff := cmp.Diff(want, r); err != nil || diff != "" {
 			t.Errorf("%v %s", err, diff)
 		}
+		// The call may hear the answer before the stream has stored it.
+		until(t, "the answer is stored", func() bool {
+			s, err := d.js.Stream(t.Context(), "DONE")
+			return err == nil && s.CachedInfo().State.Msgs == 1
+		})
 	}
 	m := d.latest()
 	if d.count("k") != 1 || string(m.Data) != `{"n":1}` || m.Header.Get("Nats-Msg-Id") != "k" {
