@@ -329,6 +329,7 @@ func (p *process) Run(ctx context.Context) error {
 }
 
 func (p *process) stopBegins(cause error) {
+	p.db.Hurry()
 	if p.stopping != nil {
 		p.stopping(cause)
 	}

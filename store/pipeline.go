@@ -78,3 +78,6 @@ func (d *DB) CommitWithin(ctx context.Context, c Change, within time.Duration) e
 		return context.Cause(ctx)
 	}
 }
+
+// Hurry ends the linger of all changes and of later ones: who stops waits for their commits.
+func (d *DB) Hurry() { d.queue.stopping() }

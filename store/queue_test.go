@@ -325,6 +325,21 @@ func TestALingeringChangeWaitsDuringACommit(t *testing.T) {
 	})
 }
 
+// TestHurryCommitsLingeringChanges: those that wait, and later ones.
+func TestHurryCommitsLingeringChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := open(t, t.TempDir(), Options{})
+		began := time.Now()
+		patient := make(chan error, 1)
+		go func() { patient <- db.CommitWithin(t.Context(), audit("patient"), time.Hour) }()
+		synctest.Wait()
+		db.Hurry()
+		must(0, <-patient)
+		must(0, db.CommitWithin(t.Context(), audit("later"), time.Hour))
+		same(t, "waited", time.Since(began), time.Duration(0))
+	})
+}
+
 // TestStopCommitsLingeringChanges: and so does a full queue.
 func TestStopCommitsLingeringChanges(t *testing.T) {
 	q := newQueue()
