@@ -100,7 +100,7 @@ func (r *run) clusterOf(nodes int) (err error) {
 	if nodes == 1 {
 		return nil
 	}
-	res, err := c.hands(what+" moves", full/2)
+	res, err := c.hands(what+" moves", full/4) // a move takes CPU beside the orders
 	if err != nil {
 		return err
 	}
@@ -265,6 +265,7 @@ func (c *clusterRun) hands(phase string, rate float64) (*Result, error) {
 		flowing <- err
 	}()
 	var gaps []time.Duration
+	began, machine := time.Now(), machineTime()
 	for range c.Moves {
 		gap, err := c.move(ctx, l)
 		if err != nil {
@@ -272,12 +273,14 @@ func (c *clusterRun) hands(phase string, rate float64) (*Result, error) {
 		}
 		gaps = append(gaps, gap)
 	}
+	idle := idleCores(began, machine)
 	stop()
 	if err := <-flowing; err != nil {
 		return nil, err
 	}
 	return &Result{Workload: c.name, Phase: phase, Unit: "moves", Count: len(gaps), Latency: summarize(gaps), Costs: &Costs{},
-		Notes: []string{fmt.Sprintf("the latency is the longest time in which no order ended, of each move; %.0f orders came a second", rate)}}, nil
+		Notes: []string{fmt.Sprintf("the latency is the longest time in which no order ended, of each move; %.0f orders came a second; %.1f cores of the machine were idle, and with less than %.1f the latency is that of the machine",
+			rate, idle, leastIdle)}}, nil
 }
 
 // move has the owner hand over, and returns the longest time without an end of an order until some time later.

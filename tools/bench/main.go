@@ -63,7 +63,7 @@ func measure(ctx context.Context, args []string) error {
 	f.IntVar(&o.Others, "others", 0, "other instances in the file of W5 and W6 (1000000)")
 	f.IntSliceVar(&o.Concurrency, "concurrency", nil, "orders at once that W1 tries (32,128,512,2048)")
 	f.IntVar(&o.Moves, "moves", 0, "hand-overs of W7 (50)")
-	f.Float64Var(&o.Cores, "cores", 0, "cores that each Edda of W7 may use, by a cgroup; 0 is all")
+	f.Float64Var(&o.Cores, "cores", 0, "cores that each Edda of W7 and W8 may use, by a cgroup; 0 is all in W7, and 0.2 in W8")
 	f.IntVar(&o.Lose, "lose", 0, "have the effect server forget every so many-th call: the run must fail")
 	f.Usage = func() {
 		var list strings.Builder

@@ -19,8 +19,8 @@ type Options struct {
 	Dir  string    // holds the data; a folder for temporary files when empty
 	Keep bool      // leaves the data behind
 	Log  io.Writer // takes the progress
-	// Cores limits each Edda of W7 to so many cores, by a cgroup, and to one processor, so that the machine is not what limits
-	// it; 0 does not.
+	// Cores limits each Edda of W7 and W8 to so many cores, by a cgroup, and to one processor, so that the machine is not what
+	// limits it; 0 does not in W7, and is nodeCores in W8.
 	Cores float64
 	// Lose makes the effect server forget every how many-th call: such a run fails.
 	Lose int
@@ -131,7 +131,7 @@ func workloads() []workload {
 		{"W5", "W4 with other instances in the file", (*run).crowded},
 		{"W6", "restart", (*run).restart},
 		{"W7", "orders of W1 in one process and in a cluster of two nodes, over three NATS servers", (*run).clustered},
-		{"W8", "orders of W1 in a cluster of four shards: one, two and four nodes of 0.2 cores each", (*run).sharded},
+		{"W8", "orders of W1 in a cluster of four shards: one, two and four nodes, each with a share of the machine", (*run).sharded},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -43,6 +44,14 @@ func cpuOf(stat string) time.Duration {
 func machineTime() time.Duration {
 	stat, _ := os.ReadFile("/proc/stat")
 	return busyOf(string(stat))
+}
+
+// leastIdle is how many cores must be idle so that the machine does not bound what is measured.
+const leastIdle = 0.3
+
+// idleCores is how many cores were idle since a time at which machineTime was busy.
+func idleCores(since time.Time, busy time.Duration) float64 {
+	return float64(runtime.NumCPU()) - (machineTime()-busy).Seconds()/time.Since(since).Seconds()
 }
 
 // busyOf adds the first line of /proc/stat without its fourth and fifth number,

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,8 +19,8 @@ import (
 const (
 	// benchShards are the shards of W8.
 	benchShards = 4
-	// nodeCores is what a node of W8 may use, so that four of them, the NATS servers and the client leave the machine idle
-	// for a part of the time. Then the rates are those of the nodes.
+	// nodeCores is what a node of W8 may use unless Options.Cores says it, so that four of them, the NATS servers
+	// and the client leave the machine idle for a part of the time. Then the rates are those of the nodes.
 	nodeCores = 0.2
 	// spreadWithin bounds the wait until each node owns its shards.
 	spreadWithin = time.Minute
@@ -42,7 +42,7 @@ func (r *run) sharded() error {
 }
 
 func (r *run) shardsOn(nodes int, first float64) (rate float64, err error) {
-	c := &clusterRun{orderRun: orderRun{run: r, name: "W8"}, shards: benchShards, cores: nodeCores}
+	c := &clusterRun{orderRun: orderRun{run: r, name: "W8"}, shards: benchShards, cores: cmp.Or(r.Cores, nodeCores)}
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	if err := c.openCluster(nodes); err != nil {
 		return 0, err
@@ -70,7 +70,7 @@ func (r *run) shardsOn(nodes int, first float64) (rate float64, err error) {
 		res.Notes = append(res.Notes, fmt.Sprintf("%.2f times the rate of one node", res.Rate/first))
 	}
 	if !limited {
-		res.Notes = append(res.Notes, "the nodes were not limited to 0.2 cores: this user may make no cgroup of CPU")
+		res.Notes = append(res.Notes, fmt.Sprintf("the nodes were not limited to %g cores: this user may make no cgroup of CPU", c.cores))
 	}
 	r.add(res)
 	return res.Rate, nil
@@ -154,7 +154,7 @@ func (c *clusterRun) shardLoad(phase string, n int) (*Result, error) {
 		return nil, err
 	}
 	nodesAfter, natsAfter := cpu()
-	idle := float64(runtime.NumCPU()) - (machineTime()-machine).Seconds()/time.Since(began).Seconds()
+	idle := idleCores(began, machine)
 	took, _, last := l.Took()
 	var each []string
 	sum := 0.0
@@ -165,7 +165,7 @@ func (c *clusterRun) shardLoad(phase string, n int) (*Result, error) {
 	}
 	return &Result{Workload: c.name, Phase: phase, Unit: "instances", Count: n, Concurrency: atOnce, Rate: perSecond(n, last.Sub(began)),
 		Latency: summarize(slices.Collect(maps.Values(took))), Costs: &Costs{Engine: sum, NATS: (natsAfter - natsBefore) * 1000 / float64(n)},
-		Notes: []string{fmt.Sprintf("each node took of the CPU-s for 1,000: %s; %.1f cores of the machine were idle, and with less than 0.3 the rate is that of the machine",
-			strings.Join(each, ", "), idle)},
+		Notes: []string{fmt.Sprintf("each node took of the CPU-s for 1,000: %s; %.1f cores of the machine were idle, and with less than %.1f the rate is that of the machine",
+			strings.Join(each, ", "), idle, leastIdle)},
 	}, nil
 }
