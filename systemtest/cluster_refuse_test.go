@@ -13,6 +13,7 @@ import (
 	"edda/cluster"
 	"edda/internal/testkit"
 	"edda/internal/testkit/natscluster"
+	"edda/server"
 	"edda/store"
 	"edda/stream/clusternodes"
 	"edda/stream/kv"
@@ -42,7 +43,10 @@ func TestAClusterRefusesWhatDoesNotFit(t *testing.T) {
 	clearCluster(t, js)
 
 	first := launchNode(t, servers, dir, "n1", manifest)
-	until(t, "n1 owns the store", func() bool { return first.reads("/ready", nil) })
+	until(t, "n1 owns the store", func() bool {
+		var s server.ClusterStatus
+		return first.reads("/cluster", &s) && s.Owner == "n1"
+	})
 	refused(t, []string{"another process runs as node n1 of cluster shop", "--node"}, node(servers.URLs(), "n1", t.TempDir())...)
 
 	other := t.TempDir()
