@@ -329,7 +329,7 @@ func (p *process) Run(ctx context.Context) error {
 }
 
 func (p *process) stopBegins(cause error) {
-	p.db.Hurry()
+	p.db.EndLinger()
 	if p.stopping != nil {
 		p.stopping(cause)
 	}

@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 
 	"edda/manifests"
 	"edda/server"
+	"edda/store"
 )
 
 const loanSaga = `saga: loan
@@ -86,6 +88,14 @@ func TestAProcessRunsWithoutATerminal(t *testing.T) {
 	write(t, s.Manifests[0], loanSaga+"nonsense: 1\n")
 	if problems, kept, err := r.Reload(t.Context(), server.Operator{By: "ann"}); !problems.Failed() || kept != nil || err != nil {
 		t.Errorf("the reload of a manifest with an error: %v, %v, %v", problems, kept, err)
+	}
+	r.p.stopBegins(nil)
+	atOnce, end := context.WithTimeout(t.Context(), 20*time.Second)
+	defer end()
+	for range 3 { // another commit, which a change would wait for, comes every ten seconds
+		if err := r.p.db.CommitWithin(atOnce, store.Change{}, time.Hour); err != nil {
+			t.Errorf("a change lingers while the process stops: %v", err)
+		}
 	}
 	cancel()
 	if err := <-ended; err != nil {

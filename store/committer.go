@@ -38,7 +38,7 @@ func (d *DB) Run(ctx context.Context) error {
 }
 
 func (d *DB) finish() error {
-	d.queue.stopping()
+	d.queue.endLinger()
 	for {
 		d.commitWaiting()
 		if d.queue.close() {

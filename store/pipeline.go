@@ -79,5 +79,6 @@ func (d *DB) CommitWithin(ctx context.Context, c Change, within time.Duration) e
 	}
 }
 
-// Hurry ends the linger of all changes and of later ones: who stops waits for their commits.
-func (d *DB) Hurry() { d.queue.stopping() }
+// EndLinger ends the linger of all changes, for good. A process calls it when its stop begins, because the stop waits for
+// them.
+func (d *DB) EndLinger() { d.queue.endLinger() }

@@ -112,8 +112,8 @@ func (q *queue) hurry() {
 	}
 }
 
-// stopping ends the linger of all jobs and of later ones.
-func (q *queue) stopping() {
+// endLinger ends the linger of all jobs and of later ones.
+func (q *queue) endLinger() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.hurried = true

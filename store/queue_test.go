@@ -325,15 +325,15 @@ func TestALingeringChangeWaitsDuringACommit(t *testing.T) {
 	})
 }
 
-// TestHurryCommitsLingeringChanges: those that wait, and later ones.
-func TestHurryCommitsLingeringChanges(t *testing.T) {
+// TestAnEndOfLingerCommits the changes that wait, and later ones at once.
+func TestAnEndOfLingerCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := open(t, t.TempDir(), Options{})
 		began := time.Now()
 		patient := make(chan error, 1)
 		go func() { patient <- db.CommitWithin(t.Context(), audit("patient"), time.Hour) }()
 		synctest.Wait()
-		db.Hurry()
+		db.EndLinger()
 		must(0, <-patient)
 		must(0, db.CommitWithin(t.Context(), audit("later"), time.Hour))
 		same(t, "waited", time.Since(began), time.Duration(0))
@@ -358,7 +358,7 @@ func TestStopCommitsLingeringChanges(t *testing.T) {
 	same(t, "taken of a full queue", len(q.take(maxGroup, maxGroupBytes)), maxGroup)
 	push(time.Hour)
 	same(t, "patient", q.patient, 1)
-	q.stopping()
+	q.endLinger()
 	push(time.Hour)
 	same(t, "left", len(q.all()), maxQueued-maxGroup+2)
 	same(t, "patient", q.patient, 0)
