@@ -43,6 +43,8 @@ type clusterRun struct {
 	cores   float64      // that each node may use; 0: all
 }
 
+var errUnlimited = errors.New("this user may make no cgroup of CPU: run without --cores")
+
 // benchNode is an edda run.
 type benchNode struct {
 	*harness.Process
@@ -75,7 +77,7 @@ func (r *run) clusterOf(nodes int) (err error) {
 	}
 	if c.cores > 0 {
 		if limited, err := c.limit(); err != nil || !limited {
-			return cmp.Or(err, errors.New("this user may make no cgroup of CPU: run W7 without --cores"))
+			return cmp.Or(err, errUnlimited)
 		}
 	}
 	what := "one process"
@@ -273,14 +275,14 @@ func (c *clusterRun) hands(phase string, rate float64) (*Result, error) {
 		}
 		gaps = append(gaps, gap)
 	}
-	idle := idleCores(began, machine)
+	idle, ended, took := idleCores(began, machine), l.Count(), time.Since(began)
 	stop()
 	if err := <-flowing; err != nil {
 		return nil, err
 	}
 	return &Result{Workload: c.name, Phase: phase, Unit: "moves", Count: len(gaps), Latency: summarize(gaps), Costs: &Costs{},
-		Notes: []string{fmt.Sprintf("the latency is the longest time in which no order ended, of each move; %.0f orders came a second; %.1f cores of the machine were idle, and with less than %.1f the latency is that of the machine",
-			rate, idle, leastIdle)}}, nil
+		Notes: []string{fmt.Sprintf("the latency is the longest time in which no order ended, of each move; %.0f orders ended a second; %.1f cores of the machine were idle, and with less than %.1f the latency is that of the machine",
+			perSecond(ended, took), idle, leastIdle)}}, nil
 }
 
 // move has the owner hand over, and returns the longest time without an end of an order until some time later.

@@ -49,7 +49,7 @@ func machineTime() time.Duration {
 // leastIdle is how many cores must be idle so that the machine does not bound what is measured.
 const leastIdle = 0.3
 
-// idleCores is how many cores were idle since a time at which machineTime was busy.
+// idleCores is the mean number of idle cores since a time. busy is what machineTime was then.
 func idleCores(since time.Time, busy time.Duration) float64 {
 	return float64(runtime.NumCPU()) - (machineTime()-busy).Seconds()/time.Since(since).Seconds()
 }

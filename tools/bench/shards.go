@@ -69,7 +69,12 @@ func (r *run) shardsOn(nodes int, first float64) (rate float64, err error) {
 	if first > 0 {
 		res.Notes = append(res.Notes, fmt.Sprintf("%.2f times the rate of one node", res.Rate/first))
 	}
-	if !limited {
+	switch {
+	case limited:
+		res.Notes = append(res.Notes, fmt.Sprintf("each Edda had %g cores", c.cores))
+	case r.Cores > 0:
+		return 0, errUnlimited
+	default:
 		res.Notes = append(res.Notes, fmt.Sprintf("the nodes were not limited to %g cores: this user may make no cgroup of CPU", c.cores))
 	}
 	r.add(res)
@@ -121,7 +126,7 @@ func (c *clusterRun) limit() (bool, error) {
 		c.Add(func() error { return os.Remove(dir) })
 		if err := errors.Join(os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644),
 			os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(n.PID())), 0o644)); err != nil {
-			return false, fmt.Errorf("limit a node to %.1f cores: %w", c.cores, err)
+			return false, fmt.Errorf("limit a node to %g cores: %w", c.cores, err)
 		}
 		// The process leaves the group before it is removed.
 		c.Add(func() error {
