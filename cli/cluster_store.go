@@ -38,7 +38,7 @@ func (v *clusterStore) command(use, short, long, example string, do func(context
 		if config.Cluster.Name == "" && use != "leave" {
 			return usagef("name the cluster with --cluster")
 		}
-		log, err := v.term.logger(config.Log.Level, true) // beside the lines of the command
+		log, err := v.term.logger(config.Log.Level, true) // a person reads them, beside the lines of the command
 		if err != nil {
 			return err
 		}
