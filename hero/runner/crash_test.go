@@ -154,10 +154,12 @@ func TestARunnerKilledInTheMiddle(t *testing.T) {
 func TestARunnerThatHungRecordsNothing(t *testing.T) {
 	w := newWorld(t)
 	file, dir := t.TempDir()+"/runs", t.TempDir()
-	w.queue(hero.Job{ID: 1, Script: marks + "\nprint('by', os.getppid())", Retries: 1, EnvVars: map[string]string{"F": file, "LONG": "0.3"}})
+	waits := "\nwhile not os.path.exists(os.environ['F'] + '.hangs'): time.sleep(0.01)"
+	w.queue(hero.Job{ID: 1, Script: marks + waits + "\nprint('by', os.getppid())", Retries: 1, EnvVars: map[string]string{"F": file, "LONG": "0"}})
 	cmd := w.process(20, dir, "never")
 	w.eventually("it runs", func() bool { b, _ := os.ReadFile(file); return string(b) == "x" })
 	w.must(cmd.Process.Signal(syscall.SIGSTOP))
+	w.must(os.WriteFile(file+".hangs", nil, 0o600))
 	w.start(21, newScripts(t, t.TempDir()), Options{})
 	j := w.ended(1)
 	if want := fmt.Sprintf("done\nby %d\n", os.Getpid()); j.Status != hero.JobFinished || j.Result["output"] != want {
