@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -320,6 +321,19 @@ func local(t testing.TB) *Provider { return provider(t, dial.Options{AllowLoopba
 
 func (b *bank) call(p *Provider, key string, extra ...map[string]any) (effects.Response, error) {
 	return p.Call(b.t.Context(), effects.Call{Effect: "charge", ID: "id-" + key, Key: key, Tenant: "acme", Config: b.config(extra...)})
+}
+
+// silence makes a call that no answer reaches before its deadline. A call whose deadline was over before it was sent,
+// because the machine was busy, is made again with twice the time.
+func (b *bank) silence(p *Provider, within time.Duration, key string, extra ...map[string]any) error {
+	for ; ; within *= 2 {
+		ctx, cancel := context.WithTimeout(b.t.Context(), within)
+		_, err := p.Call(ctx, effects.Call{Key: key, Config: b.config(extra...)})
+		late := ctx.Err() != nil
+		if cancel(); !late || !errors.Is(err, effects.ErrNotSent) || b.count(key) > 0 || within > 10*time.Second {
+			return err
+		}
+	}
 }
 
 // nobody is an address where nobody listens.

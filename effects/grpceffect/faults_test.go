@@ -35,9 +35,7 @@ func TestLostCallsMayHaveBeenDone(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.fault(f)
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
-			_, lost := p.Call(ctx, effects.Call{Key: "lost", Config: b.config(through)})
+			lost := b.silence(p, 300*time.Millisecond, "lost", through)
 			f.None()
 			until(t, "the network is well again", func() bool {
 				_, err := b.call(p, "after", through)

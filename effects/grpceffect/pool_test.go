@@ -142,9 +142,7 @@ func TestLineThatIsDeadIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.NoAnswers()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := p.Call(ctx, effects.Call{Key: "silence", Config: b.config(through)})
+	err := b.silence(p, 50*time.Millisecond, "silence", through)
 	if err == nil || errors.Is(err, effects.ErrNotSent) || errors.Is(err, edda.Permanent) {
 		t.Errorf("error %v", err)
 	}
