@@ -220,9 +220,7 @@ func TestWhatNoStreamKeepsIsNotSent(t *testing.T) {
 func TestACallForAnAnswerEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	d := openStore(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := provider(t, d.url).Call(ctx, effects.Call{Key: "k", Config: stored("orders.hang")})
+	err := d.unanswered(provider(t, d.url), 100*time.Millisecond, "k", stored("orders.hang"))
 	if err == nil || errors.Is(err, effects.ErrNotSent) || errors.Is(err, edda.Permanent) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}

@@ -260,8 +260,14 @@ func TestFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.fault(f)
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
+			time.AfterFunc(300*time.Millisecond, func() {
+				for d.count("lost") < tt.least && ctx.Err() == nil { // it may be sent late
+					time.Sleep(time.Millisecond)
+				}
+				cancel()
+			})
 			_, lost := p.Call(ctx, effects.Call{Key: "lost", Config: config})
 			f.None()
 			until(t, "the network is well again", func() bool {

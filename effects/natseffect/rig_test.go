@@ -2,6 +2,7 @@ package natseffect
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -122,6 +123,19 @@ func call(t testing.TB, p *Provider, key string, config map[string]any) (effects
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	return p.Call(ctx, effects.Call{Effect: "reserve", ID: key, Key: key, Tenant: "acme", Config: config})
+}
+
+// unanswered makes a call that ends with its deadline. A call whose deadline was over before it was sent, because the
+// machine was busy, is made again with twice the time.
+func (d *depot) unanswered(p *Provider, within time.Duration, key string, config map[string]any) error {
+	for ; ; within *= 2 {
+		ctx, cancel := context.WithTimeout(d.t.Context(), within)
+		_, err := p.Call(ctx, effects.Call{Key: key, Config: config})
+		late := ctx.Err() != nil
+		if cancel(); !late || !errors.Is(err, effects.ErrNotSent) || d.count(key) > 0 || within > patience {
+			return err
+		}
+	}
 }
 
 // patience bounds waits that should end at once, or when the client's pings notice a dead connection.
