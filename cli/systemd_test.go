@@ -4,43 +4,54 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// manager is the end of systemd of a NOTIFY_SOCKET.
+// manager is the end of systemd of a NOTIFY_SOCKET. Like systemd it reads at once: a full socket would stop the process.
 type manager struct {
-	*net.UnixConn
 	path string
+	told chan string // the states
 }
 
 func newManager(t *testing.T) manager {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "notify")
-	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	m := manager{filepath.Join(t.TempDir(), "notify"), make(chan string, 10_000)}
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
-	return manager{c, path}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for buf := make([]byte, 4096); ; {
+			n, err := c.Read(buf)
+			if err != nil {
+				return
+			}
+			m.told <- string(buf[:n])
+		}
+	})
+	t.Cleanup(func() {
+		_ = c.Close()
+		reading.Wait()
+	})
+	return m
 }
 
 // until returns the states up to the first one with a prefix.
 func (m manager) until(t *testing.T, prefix string) string {
 	t.Helper()
-	if err := m.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
 	var all []string
-	for buf := make([]byte, 4096); ; {
-		n, err := m.Read(buf)
-		if err != nil {
-			t.Fatalf("no %s: %v; it was told %q", prefix, err, all)
-		}
-		all = append(all, string(buf[:n]))
-		if strings.HasPrefix(string(buf[:n]), prefix) {
-			return strings.Join(all, "\n")
+	for deadline := time.After(patience); ; {
+		select {
+		case state := <-m.told:
+			if all = append(all, state); strings.HasPrefix(state, prefix) {
+				return strings.Join(all, "\n")
+			}
+		case <-deadline:
+			t.Fatalf("no %s; it was told %q", prefix, all)
 		}
 	}
 }
