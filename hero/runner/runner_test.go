@@ -351,13 +351,15 @@ func TestStop(t *testing.T) {
 	w := newWorld(t)
 	w.start(20, newScripts(t, t.TempDir()), Options{})
 	w.queue(hero.Job{ID: 1, FlowID: 9, Attempt: 3, Script: sleeper})
-	w.queue(hero.Job{ID: 2, FlowID: 9, Attempt: 3, Script: "import time; time.sleep(0.5)"})
+	end := t.TempDir() + "/end"
+	w.queue(hero.Job{ID: 2, FlowID: 9, Attempt: 3, Script: "import os, time\nwhile not os.path.exists(os.environ['END']): time.sleep(0.01)", EnvVars: map[string]string{"END": end}})
 	w.eventually("both run", func() bool { return w.status(1) == hero.JobStarted && w.status(2) == hero.JobStarted })
 	w.must(w.db.StopJob(t.Context(), tenant, actor, 2, 9, 2)) // an older attempt
 	w.must(w.db.StopJob(t.Context(), tenant, actor, 1, 9, 3))
 	if j := w.ended(1); j.Status != hero.JobError || j.Result[hero.ResultError] != script.Stopped {
 		t.Errorf("%+v", j)
 	}
+	w.must(os.WriteFile(end, nil, 0o600))
 	if j := w.ended(2); j.Status != hero.JobFinished {
 		t.Errorf("%+v", j)
 	}
