@@ -382,7 +382,10 @@ func TestADrainThatCannotFlushSaysWhatItLeft(t *testing.T) {
 	r.ask(1)
 	proxy.NoRequests()
 	// What was sent before may still leave the outbox, so the count alone does not tell that work waits.
-	until(t, "work waits", func() bool { return strings.Contains(r.child.err.String(), "its work waits in the store") })
+	until(t, "work waits", func() bool {
+		said := r.child.err.String()
+		return strings.LastIndex(said, "destination is down") > strings.LastIndex(said, "destination is up again")
+	})
 	begin := time.Now()
 	r.signal(syscall.SIGTERM)
 	r.goneWithin(begin)
