@@ -260,15 +260,7 @@ func TestFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.fault(f)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			time.AfterFunc(300*time.Millisecond, func() {
-				for d.count("lost") < tt.least && ctx.Err() == nil { // it may be sent late
-					time.Sleep(time.Millisecond)
-				}
-				cancel()
-			})
-			_, lost := p.Call(ctx, effects.Call{Key: "lost", Config: config})
+			lost := d.unanswered(p, 300*time.Millisecond, "lost", config)
 			f.None()
 			until(t, "the network is well again", func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

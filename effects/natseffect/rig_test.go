@@ -125,7 +125,7 @@ func call(t testing.TB, p *Provider, key string, config map[string]any) (effects
 	return p.Call(ctx, effects.Call{Effect: "reserve", ID: key, Key: key, Tenant: "acme", Config: config})
 }
 
-// unanswered makes a call that ends with its deadline. A call whose deadline was over before it was sent, because the
+// unanswered makes a call that ends with its deadline at the latest. A call whose deadline was over before it was sent, because the
 // machine was busy, is made again with twice the time.
 func (d *depot) unanswered(p *Provider, within time.Duration, key string, config map[string]any) error {
 	for ; ; within *= 2 {

@@ -69,12 +69,9 @@ func (r *run) shardsOn(nodes int, first float64) (rate float64, err error) {
 	if first > 0 {
 		res.Notes = append(res.Notes, fmt.Sprintf("%.2f times the rate of one node", res.Rate/first))
 	}
-	switch {
-	case limited:
+	if limited {
 		res.Notes = append(res.Notes, fmt.Sprintf("each Edda had %g cores", c.cores))
-	case r.Cores > 0:
-		return 0, errUnlimited
-	default:
+	} else {
 		res.Notes = append(res.Notes, fmt.Sprintf("the nodes were not limited to %g cores: this user may make no cgroup of CPU", c.cores))
 	}
 	r.add(res)
@@ -110,7 +107,8 @@ func (c *clusterRun) spread() error {
 	})
 }
 
-// limit gives each node its cores. It returns false where this user may make no cgroup.
+// limit gives each node its cores. It returns false where this user may make no cgroup, and an error if Options.Cores asks
+// for one.
 func (c *clusterRun) limit() (bool, error) {
 	const period = 100_000
 	quota := strconv.Itoa(int(c.cores * period))
@@ -121,6 +119,9 @@ func (c *clusterRun) limit() (bool, error) {
 		}
 		dir := filepath.Join(root, fmt.Sprintf("edda-bench-%d-%s", os.Getpid(), n.name))
 		if err := os.Mkdir(dir, 0o755); err != nil {
+			if c.Cores > 0 {
+				return false, errors.New("this user may make no cgroup of CPU: run without --cores")
+			}
 			return false, nil // a user without the right
 		}
 		c.Add(func() error { return os.Remove(dir) })
