@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/harness"
+	"edda/internal/testkit"
 	"edda/stream/kv"
 )
 
@@ -55,12 +57,7 @@ func startRunIn(t *testing.T, env []string, nats string, args ...string) *runnin
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return testkit.Value[[]string](t)(harness.FreeAddrs(1))[0]
 }
 
 const started = `"msg":"started"`

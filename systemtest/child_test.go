@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -21,7 +20,6 @@ import (
 	"time"
 
 	"edda/internal/harness"
-	"edda/internal/realservers"
 	"edda/internal/testkit"
 	"edda/server"
 )
@@ -69,11 +67,7 @@ func (s *screen) tail() string {
 // freeAddr is a loopback address that nobody listens on, and that only its caller gets.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	port, err := realservers.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return net.JoinHostPort("127.0.0.1", port)
+	return testkit.Value[[]string](t)(harness.FreeAddrs(1))[0]
 }
 
 // launch starts the binary and does not wait for it.

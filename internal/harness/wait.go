@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"time"
 )
@@ -51,21 +50,6 @@ func PollEvery(ctx context.Context, interval time.Duration, what string, try fun
 		case <-tick.C:
 		}
 	}
-}
-
-// FreeAddrs finds n loopback addresses with free ports. Another process may take one
-// before the caller listens on it.
-func FreeAddrs(n int) ([]string, error) {
-	var out []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer l.Close() // at the end, so that the addresses differ
-		out = append(out, l.Addr().String())
-	}
-	return out, nil
 }
 
 // Get returns the body of a URL that answers 200 within 20 seconds. The request names

@@ -53,7 +53,7 @@ type described struct {
 	Name            string
 	Dir             string
 	Addr, RouteAddr string
-	Routes          []string
+	Routes          []string // the same for all servers of a cluster
 }
 
 // serve runs a server until its process is killed.
@@ -62,7 +62,7 @@ func serve(text string) error {
 	if err := json.Unmarshal([]byte(text), &d); err != nil {
 		return err
 	}
-	opts := &server.Options{ServerName: d.Name, JetStream: true, StoreDir: d.Dir, NoSigs: true, NoLog: true, Cluster: server.ClusterOpts{Name: "edda"}}
+	opts := &server.Options{ServerName: d.Name, JetStream: true, StoreDir: d.Dir, NoSigs: true, NoLog: true, Cluster: server.ClusterOpts{Name: "edda-" + d.Routes[0]}}
 	if err := errors.Join(split(d.Addr, &opts.Host, &opts.Port), split(d.RouteAddr, &opts.Cluster.Host, &opts.Cluster.Port)); err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +20,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"edda/internal/harness"
 )
 
 // The bounds of starting and stopping.
@@ -53,47 +54,8 @@ func newServer(name string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := FreePort()
+	port, err := harness.FreePort()
 	return &Server{Host: "127.0.0.1", Port: port, User: "edda", Password: "Edda.S3cret", Database: "shop", dir: dir}, err
-}
-
-// The ports of servers lie outside the ephemeral range, because an outgoing connection could
-// take such a port before the server starts, or during a restart.
-const (
-	firstPort = 20_000
-	ports     = 12_000
-	portTries = 100
-)
-
-// FreePort returns a port on which no TCP server listens, and reserves it for this process: no
-// other call returns it, here or in another test process.
-func FreePort() (string, error) {
-	var err error
-	for range portTries {
-		port := firstPort + rand.IntN(ports)
-		if err = reserve(port); err != nil {
-			continue
-		}
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		var l net.Listener
-		if l, err = net.Listen("tcp", address); err == nil {
-			return strconv.Itoa(port), l.Close()
-		}
-	}
-	return "", fmt.Errorf("find a free port from %d to %d: %w", firstPort, firstPort+ports, err)
-}
-
-// reserve takes the UDP port of the same number, so a TCP server can listen on the port at once.
-// The socket is a bare descriptor, which stays open until the process ends.
-func reserve(port int) error {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		return errors.Join(err, syscall.Close(fd))
-	}
-	return nil
 }
 
 // find looks for a program in folders, which may contain *, and in PATH.
