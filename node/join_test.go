@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"edda"
 	"edda/cluster"
+	"edda/effects"
 	"edda/internal/testkit"
 	"edda/internal/testkit/natscluster"
 	"edda/store"
@@ -103,6 +105,40 @@ func TestAFolderThatAnotherProcessHoldsIsRefused(t *testing.T) {
 				}
 				if stops.Stop() {
 					release()
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// held is a provider whose connection is being made, so that its close waits.
+type held struct {
+	effects.Provider
+	until chan struct{}
+}
+
+func (h held) Close() { <-h.until }
+
+// TestAStopDoesNotWaitForAConnectionAttempt longer than its stage may take.
+func TestAStopDoesNotWaitForAConnectionAttempt(t *testing.T) {
+	for name, longer := range map[string]time.Duration{"it ends": leaveWithin - time.Second, "it goes on": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &process{log: zap.NewNop(), joined: make(chan struct{})}
+				h := held{until: make(chan struct{})}
+				p.pipeline.Store(&pipeline{providers: map[string]effects.Provider{"nats": h}})
+				close(p.joined)
+				ctx, stop := context.WithCancel(t.Context())
+				stop()
+				attempt := time.AfterFunc(longer, func() { close(h.until) })
+				began := time.Now()
+				testkit.Must(t, p.holdConnection(ctx))
+				if took, want := time.Since(began), min(longer, leaveWithin); took != want {
+					t.Errorf("it took %s and not %s", took, want)
+				}
+				if attempt.Stop() {
+					close(h.until)
 				}
 				synctest.Wait()
 			})

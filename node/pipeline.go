@@ -34,9 +34,13 @@ import (
 // joinAgain is the delay between attempts to reach JetStream.
 const joinAgain = time.Second
 
-// releaseWithin bounds the release of the lease. Without a release a process on another
-// host waits some seconds.
-const releaseWithin = time.Second
+const (
+	// releaseWithin bounds the release of the lease. Without a release a process on another
+	// host waits some seconds.
+	releaseWithin = time.Second
+	// leaveWithin bounds the release of the leases and the close of the connections together.
+	leaveWithin = 3 * time.Second
+)
 
 // pipeline holds the parts that work on the streams, from the source to the effect worker.
 // join builds it completely before it stores it in process.pipeline.
@@ -493,8 +497,27 @@ func (p *process) holdConnection(ctx context.Context) error {
 	if l == nil {
 		return nil // join has closed the connection
 	}
-	defer l.close()
-	return p.keepLeases(ctx, l.conn, l.leases()...)
+	defer l.closeEmbedded()
+	ended := make(chan error, 1)
+	go func() {
+		err := p.keepLeases(ctx, l.conn, l.leases()...)
+		l.closeConnections()
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	// An attempt to connect holds the client's lock for 2 s. Until then nothing is released or closed, whatever its context
+	// says. A stop has no time for several attempts; what waits for them ends by itself.
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(leaveWithin):
+		p.log.Warn("the connection to NATS is left as it is: the client is connecting, and leases run out by themselves")
+		return nil
+	}
 }
 
 // leases lists the held leases.
@@ -503,6 +526,11 @@ func (l *pipeline) leases() []*kv.Lease {
 }
 
 func (l *pipeline) close() {
+	l.closeConnections()
+	l.closeEmbedded()
+}
+
+func (l *pipeline) closeConnections() {
 	for _, p := range l.providers {
 		if p, keeps := p.(interface{ Close() }); keeps {
 			p.Close() // close its connections
@@ -511,6 +539,9 @@ func (l *pipeline) close() {
 	if l.conn != nil {
 		hangUp(l.conn)
 	}
+}
+
+func (l *pipeline) closeEmbedded() {
 	if l.embedded != nil {
 		l.embedded.Close()
 	}

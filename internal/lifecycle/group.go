@@ -386,7 +386,7 @@ func (s Stage) limit() time.Duration {
 		Intake:      7 * time.Second, // a batch in flight commits much faster
 		InFlight:    6 * time.Second, // effect calls in flight; the next start settles those that were cut
 		Flush:       6 * time.Second, // undelivered work stays in the outbox
-		Connections: 5 * time.Second, // an attempt to connect may hold the client for 2 s when a lease is released, and again when it is closed
+		Connections: 5 * time.Second, // the release of leases, and the close of connections
 		Store:       3 * time.Second, // one transaction
 		HTTP:        2 * time.Second,
 	}[s]
